@@ -1,0 +1,54 @@
+# Everything one does in this checkout. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+BIN := .venv/bin
+STAMP := .venv/installed
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+SEEDS ?= 1000
+ROW ?=
+ARGS ?=
+
+.PHONY: help
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv with everything that building and testing needs
+
+$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh
+	@touch $@
+
+.PHONY: run
+run: setup ## see it work: two runs of one job side by side, one of them refused
+	@$(BIN)/python scripts/demo.py
+
+.PHONY: test
+test: setup lint ## everything that must pass: lint, then all tests (ARGS="…" goes to pytest)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+.PHONY: lint
+lint: setup ## ruff, mypy and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright --warnings
+	$(BIN)/pyright --verifytypes leased --ignoreexternal
+
+.PHONY: format
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: setup ## renew requirements/dev.txt from dev.in
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --upgrade requirements/dev.in --output-file requirements/dev.txt
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
