@@ -38,6 +38,10 @@ lint: setup ## ruff, mypy and pyright
 	$(BIN)/pyright --warnings
 	$(BIN)/pyright --verifytypes leased --ignoreexternal
 
+.PHONY: smoke
+smoke: setup ## build the wheel, try it in an empty environment of every Python found
+	@sh scripts/smoke_wheel.sh
+
 .PHONY: format
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Builds the wheel and the sdist, then tries the wheel in an empty environment of every Python 3.11+ on this machine.
+# Everything it makes outside dist/ lies in a temporary directory.
+set -eu
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+rm -rf dist
+.venv/bin/python -m build --no-isolation --outdir dist . >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log" >&2; exit 1; }
+ls dist
+
+# One line per Python: its minor version and the program itself, without the shims of version managers.
+pythons() {
+    for candidate in "$HOME"/.pyenv/versions/*/bin/python python3 python3.11 python3.12 python3.13 python3.14; do
+        "$candidate" -c 'import os, sys, venv, ensurepip
+if sys.version_info >= (3, 11) and sys.implementation.name == "cpython":
+    print("%d.%d" % sys.version_info[:2], os.path.realpath(sys.executable))' 2>/dev/null || true
+    done | sort -u -k1,1
+}
+
+pythons >"$scratch/pythons"
+[ -s "$scratch/pythons" ] || { echo "no Python 3.11+ with a working venv module" >&2; exit 1; }
+while read -r version python; do
+    venv="$scratch/$version"
+    "$python" -m venv "$venv" </dev/null
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index dist/*.whl </dev/null
+    "$venv/bin/python" -m pip check --disable-pip-version-check </dev/null
+    (cd "$scratch" && "$venv/bin/python" -I -W error "$OLDPWD/scripts/smoke.py" </dev/null)
+done <"$scratch/pythons"
