@@ -1,0 +1,302 @@
+"""The store of one process: records in a dictionary under one mutex. It never waits and survives nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from heapq import heappop, heappush
+from typing import Literal
+
+from leased.errors import StoreNotUsable
+from leased.model import Assurance, Claim, Contended, Held, Lease, Lost, LostReason, Operation, Released, Status
+from leased.model import read_metadata
+from leased.policy import REPLAY_WINDOW
+from leased.store import Bell, Clock, Outcome, each
+
+_SWEEP_STEP = 4
+_Ended = Literal["retaken", "force_released", "expired", "released", "abandoned"]
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode()).digest()
+
+
+class _Record:
+    """One key, on the store's clock. `token` is `None` once the lease was released or forced."""
+
+    __slots__ = (
+        "acquired_at",
+        "deadline",
+        "expires_at",
+        "fencing_token",
+        "forced",
+        "free_at",
+        "late",
+        "owner",
+        "renewal",
+        "terms",
+        "token",
+        "ttl",
+    )
+
+    def __init__(self, claim: Claim, token: bytes, *, fencing_token: int, now: float) -> None:
+        self.token: bytes | None = token
+        self.owner = claim.owner
+        self.terms = claim.terms
+        self.fencing_token = fencing_token
+        self.renewal = 0
+        self.acquired_at = now
+        self.deadline = now + claim.terms.max_hold
+        self.late = claim.late
+        self.forced = False
+        self.extend(now, claim.ttl)
+
+    def extend(self, now: float, ttl: float) -> None:
+        """Set the expiry from now, cut at the deadline, and with it the instant at which the key opens."""
+        self.ttl = ttl
+        self.expires_at = min(now + ttl, self.deadline)
+        self.free_at = max(self.expires_at + self.terms.lock_delay, self.acquired_at + self.terms.hold_at_least)
+
+    def live(self, now: float) -> bool:
+        return self.token is not None and now < self.expires_at
+
+
+class MemoryStore:
+    """Keeps locks in this process: threads and tasks exclude each other, other processes are not excluded.
+
+    Time comes from `clock`; `offset` seconds are added to it, always 0 except in tests. Nothing grows with history:
+    a record goes when its key opens (a lapsed one after the replay window), a mark when the window is over.
+    """
+
+    mode: Literal["blocking", "async", "any"] = "any"
+
+    def __init__(self, clock: Clock) -> None:
+        self.offset = 0.0
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._records: dict[str, _Record] = {}
+        self._marks: OrderedDict[bytes, tuple[float, _Ended]] = OrderedDict()
+        self._expiries: list[tuple[float, str]] = []
+        self._bells: dict[str, list[Bell]] = {}
+        self._last_fencing_token = 0
+        self._closed = False
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        """See `leased.store`."""
+        token = _digest(claim.token)
+        with self._mutex:
+            now = self._now()
+            record = self._records.get(claim.key)
+            if record is not None:
+                if record.token == token and now < record.expires_at:
+                    record.late = record.late or claim.late
+                    return Held(self._lease(claim.key, claim.token, record, now))
+                if record.token == token or token in self._marks:
+                    return Contended(self._status(claim.key, record, now), ended=True)
+                if record.live(now) and claim.owner is not None and record.owner == claim.owner:
+                    self._mark(record.token, "retaken", now)
+                elif record.live(now) or now < record.free_at:
+                    return Contended(self._status(claim.key, record, now))
+                elif record.late:
+                    self._mark(record.token, "expired", now)
+            elif token in self._marks:
+                return Contended(None, ended=True)
+            self._last_fencing_token = max(self._last_fencing_token + 1, int(self._wall() * 1e6))
+            record = _Record(claim, token, fencing_token=self._last_fencing_token, now=now)
+            self._records[claim.key] = record
+            heappush(self._expiries, (record.free_at + REPLAY_WINDOW, claim.key))
+            return Held(self._lease(claim.key, claim.token, record, now))
+
+    async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+        digest = _digest(token)
+        with self._mutex:
+            now = self._now()
+            record = self._records.get(key)
+            if record is None or record.token != digest or now >= record.expires_at:
+                return Lost(self._lost_reason(record, digest, now))
+            if number > record.renewal:
+                record.renewal = number
+                record.extend(now, ttl)
+            return Held(self._lease(key, token, record, now))
+
+    async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+        return await self.renew(key, token, ttl=0.0, number=-1, timeout=timeout)
+
+    async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
+        """See `leased.store`."""
+        digest = _digest(token)
+        with self._mutex:
+            now = self._now()
+            record = self._records.get(key)
+            mine = record is not None and record.token == digest
+            if late or (mine and record is not None and record.late):
+                self._mark(digest, "released", now)
+            if record is None or not mine:
+                return Released("not_holder")
+            if now >= record.expires_at:
+                return Released("expired")
+            self._end(key, record, free_at=record.acquired_at + record.terms.hold_at_least, now=now)
+        self._ring(key)
+        return Released()
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        """See `leased.store`."""
+        digest = _digest(token)
+        with self._mutex:
+            now = self._now()
+            record = self._records.get(key)
+            self._mark(digest, "abandoned", now)
+            if record is None or record.token != digest or now >= record.expires_at:
+                return
+            self._end(key, record, free_at=now, now=now)
+        self._ring(key)
+
+    async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
+        """See `leased.store`."""
+        with self._mutex:
+            now = self._now()
+            record = self._records.get(key)
+            if record is None or fencing_token not in (None, record.fencing_token):
+                return False
+            if record.live(now):
+                self._mark(record.token, "force_released", now)
+                record.forced = True
+                self._end(key, record, free_at=now + record.terms.lock_delay, now=now)
+            elif now < record.free_at and not record.forced:
+                if record.late:
+                    self._mark(record.token, "expired", now)
+                self._end(key, record, free_at=now, now=now)
+            else:
+                return False
+        self._ring(key)
+        return True
+
+    async def status(self, key: str, *, timeout: float) -> Status:
+        """See `leased.store`."""
+        with self._mutex:
+            now = self._now()
+            record = self._records.get(key)
+            return self._status(key, record, now) or Status(key)
+
+    async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
+        """See `leased.store`. Costs a sort of all keys: this store is for the locks of one process."""
+        with self._mutex:
+            now = self._now()
+            page: list[Status] = []
+            for key in sorted(key for key in self._records if key > after and key.startswith(prefix)):
+                status = self._status(key, self._records[key], now)
+                if status is not None and len(page) < limit:
+                    page.append(status)
+            return page
+
+    async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
+        """See `leased.store`."""
+        with self._mutex:
+            self._now()
+            self._bells.setdefault(key, []).append(bell)
+
+        def unwatch() -> None:
+            with self._mutex:
+                bells = self._bells.get(key, [])
+                if bell in bells:
+                    bells.remove(bell)
+                if not bells:
+                    self._bells.pop(key, None)
+
+        return unwatch
+
+    async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
+        """See `leased.store`."""
+        return await each(self, operations, timeout=timeout)
+
+    def assurance(self) -> Assurance:
+        """See `leased.store`."""
+        return Assurance(
+            exclusive="process",
+            early_loss=False,
+            durable="nothing survives the process",
+            takeover="the store's clock, which counts suspend",
+            fence="rises while the wall clock of this host is not set back over a restart of the process",
+            notes=("other processes are not excluded", "after a fork the child has a store of its own"),
+        )
+
+    async def close(self) -> None:
+        """See `leased.store`."""
+        with self._mutex:
+            self._closed = True
+
+    def _now(self) -> float:
+        """The store's time, once it is certain that it may be used; sweeps a bounded number of old entries."""
+        if self._closed:
+            raise StoreNotUsable("this memory store was closed", hint="connect again")
+        now = self._clock.now() + self.offset
+        for _ in range(_SWEEP_STEP):
+            if not self._expiries or self._expiries[0][0] > now:
+                break
+            _, key = heappop(self._expiries)
+            record = self._records.get(key)
+            if record is not None and record.free_at + REPLAY_WINDOW <= now:
+                del self._records[key]
+            elif record is not None:
+                heappush(self._expiries, (record.free_at + REPLAY_WINDOW, key))
+        while self._marks and next(iter(self._marks.values()))[0] <= now:
+            self._marks.popitem(last=False)
+        return now
+
+    def _wall(self) -> float:
+        return self._clock.wall() + self.offset
+
+    def _mark(self, token: bytes | None, reason: _Ended, now: float) -> None:
+        if token is not None and token not in self._marks:
+            self._marks[token] = (now + REPLAY_WINDOW, reason)
+
+    def _end(self, key: str, record: _Record, *, free_at: float, now: float) -> None:
+        """End the lease; the key stays closed until `free_at`, and without such a time its record goes at once."""
+        record.token = None
+        record.late = False
+        record.free_at = max(now, free_at)
+        if record.free_at <= now:
+            del self._records[key]
+
+    def _ring(self, key: str) -> None:
+        if self._bells:
+            for bell in tuple(self._bells.get(key, ())):
+                bell()
+
+    def _lost_reason(self, record: _Record | None, token: bytes, now: float) -> LostReason:
+        if record is not None and record.token == token:
+            return "max_hold" if now >= record.deadline else "expired"
+        mark = self._marks.get(token)
+        if mark is not None and mark[1] in ("retaken", "force_released"):
+            return "retaken" if mark[1] == "retaken" else "force_released"
+        return "taken" if record is not None and record.live(now) else "expired"
+
+    def _lease(self, key: str, token: str, record: _Record, now: float) -> Lease:
+        left = record.expires_at - now
+        return Lease(key, token, record.fencing_token, record.ttl, record.owner, left, 0.0, record.renewal)
+
+    def _status(self, key: str, record: _Record | None, now: float) -> Status | None:
+        """What anyone may see, or `None` for an open key."""
+        if record is None:
+            return None
+        live = record.live(now)
+        if not live and now >= record.free_at:
+            return None
+        wall = self._wall()
+        return Status(
+            key=key,
+            state="held" if live else "closed",
+            owner=record.owner if live else None,
+            held_by=record.terms.held_by if live else None,
+            expires_in=record.expires_at - now if live else None,
+            expires_at=wall + record.expires_at - now if live else None,
+            free_in=record.free_at - now,
+            free_at=wall + record.free_at - now,
+            fencing_token=record.fencing_token,
+            acquired_at=wall + record.acquired_at - now if live else None,
+            metadata=read_metadata(record.terms.metadata) if live else {},
+        )
