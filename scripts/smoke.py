@@ -66,7 +66,7 @@ def strangers() -> list[str]:
 
 def main() -> None:
     """Try everything once."""
-    where = Path(leased.__file__).resolve()
+    where = Path(str(leased.__file__)).resolve()
     check(where.is_relative_to(Path(sysconfig.get_path("purelib")).resolve()), f"{where} is not the installed wheel")
     with tempfile.TemporaryDirectory(prefix="leased-smoke-") as directory:
         for url in ("memory:", f"sqlite:{directory}/locks.db"):

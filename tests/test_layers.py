@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"errors", "policy"},
     "checks": {"errors", "policy"},
     "store": {"model", "errors"},
+    "clocks": set(),
     "queue": VALUES,
     "engine": VALUES | {"queue"},
     "join": VALUES,
