@@ -47,6 +47,10 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: reference
+reference: setup ## write the generated pages of docs/reference anew
+	@$(BIN)/python scripts/reference.py
+
 .PHONY: lock
 lock: setup ## renew requirements/dev.txt from dev.in
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
