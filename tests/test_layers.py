@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "leased"
 
 VALUES = {"errors", "policy", "model", "checks", "store"}
+# These reach for time, chance and the outside world through `Env` only, so that a seed repeats a run.
+CORE = {*VALUES, "hold", "queue", "engine", "join", "timeline", "wire"}
 
 # Module below `leased` ("" is the package itself; "x.*" is everything in package x) -> the modules it may import.
 # The most exact row counts. Whatever is not listed fails: decide where a new module belongs, then add its row.
@@ -30,16 +32,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checks": {"errors", "policy"},
     "store": {"model", "errors"},
     "clocks": set(),
+    "hold": VALUES,
     "queue": VALUES,
-    "engine": VALUES | {"queue"},
+    "engine": VALUES | {"hold", "queue"},
     "join": VALUES,
     "wire": {"model", "errors"},
     "stores": set(),
     "stores.*": {"model", "errors", "policy", "store", "wire", "stores._*"},
+    "testing": {"testing.*"},
+    "testing.*": {"*"},
 }
 
-# The modules that reach for time, chance and the outside world through `Env` only, so that a seed repeats a run.
-CORE = {*VALUES, "engine", "queue", "join", "timeline", "wire"}
 OUTSIDE_WORLD = {
     "asyncio",
     "concurrent",
@@ -57,6 +60,7 @@ OUTSIDE_WORLD = {
 }
 # What a core module may use of those after all, by module.
 ALLOWED_USE: dict[str, set[str]] = {
+    "hold": {"threading.Lock"},
     "queue": {"threading.Lock"},
     "join": {"threading.Lock"},
 }
@@ -189,6 +193,15 @@ def test_core_is_cut_off_from_the_world(module: Module) -> None:
         for alias in node.names
     }
     assert used | named <= allowed
+
+
+@every_module()
+def test_no_mutex_is_held_while_waiting(module: Module) -> None:
+    """Between taking and giving back a mutex nothing is awaited, or one waiter would stop the whole process."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.With) and any("mutex" in ast.unparse(item.context_expr) for item in node.items):
+            waits = [inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Await | ast.Yield)]
+            assert not waits, f"line {waits[0]}: awaits under the mutex taken at line {node.lineno}"
 
 
 @every_module()
