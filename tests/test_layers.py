@@ -75,6 +75,8 @@ FRAMEWORKS: dict[str, set[str]] = {}
 LINES_PER_FILE = 400
 LINES_PER_FUNCTION = 50
 FREE_PARAMETERS = 2
+# Leading parameters of plain functions that stand where a method has `self`; they do not count.
+LIKE_SELF = {"store", "env", "observer"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "base", "impl"}
 # Public functions with more than two positional parameters after all, because somebody else fixed their shape.
 POSITIONAL: dict[str, str] = {}
@@ -276,6 +278,8 @@ def test_parameters_after_two_are_named(module: Module) -> None:
     """At a call site, at most two values stand without a name, and never a boolean."""
     for name, node, bound in public_functions(module):
         free = [*node.args.posonlyargs, *node.args.args][bound:]
+        while not bound and free and free[0].arg in LIKE_SELF:
+            free = free[1:]
         assert len(free) <= FREE_PARAMETERS or name in POSITIONAL, f"{name}: make the third parameter keyword-only"
         flags = [arg.arg for arg in free if arg.annotation and re.search(r"\bbool\b", ast.unparse(arg.annotation))]
         assert not flags, f"{name}: {flags} must be keyword-only"
