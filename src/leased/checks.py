@@ -101,7 +101,9 @@ def check_span(value: object, *, what: str, least: float = 0.0, most: float = MA
     """A duration of the terms (`max_hold`, `hold_at_least`, `lock_delay`, …) in seconds, within its limits."""
     span = seconds(value, what=what)
     if not least <= span <= most:
-        raise InvalidRequest(f"{what} {shown(value)} is outside {least:g} s to {most:.0f} s", hint=f"choose {what} inside")
+        raise InvalidRequest(
+            f"{what} {shown(value)} is outside {least:g} s to {most:.0f} s", hint=f"choose {what} inside"
+        )
     return span
 
 
@@ -117,7 +119,9 @@ def check_metadata(metadata: object) -> dict[str, Any]:
     try:
         size = len(json.dumps(dict(metadata), allow_nan=False).encode())
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"metadata must be JSON: {error}", hint="use text, numbers, lists and dictionaries") from None
+        raise InvalidRequest(
+            f"metadata must be JSON: {error}", hint="use text, numbers, lists and dictionaries"
+        ) from None
     if size > MAX_METADATA_SIZE:
         raise InvalidRequest(f"metadata has {size} bytes as JSON; {MAX_METADATA_SIZE} are allowed", hint="shorten it")
     return dict(metadata)
@@ -140,5 +144,6 @@ def _read_duration(text: str, *, what: str) -> float:
 
 def _bad_duration(value: object, *, what: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{what} {shown(value)!r} is not a duration", hint="pass seconds, a timedelta, or text such as '1m30s' or '250ms'"
+        f"{what} {shown(value)!r} is not a duration",
+        hint="pass seconds, a timedelta, or text such as '1m30s' or '250ms'",
     )

@@ -96,9 +96,7 @@ class LockNotAcquired(LeasedError):
     exit_status = 75
     retryable = True
 
-    def __init__(
-        self, message: str, *, key: str = "", holder: Status | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, key: str = "", holder: Status | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.key = key
         self.holder = holder

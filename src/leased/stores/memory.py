@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from heapq import heappop, heappush
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from leased.errors import StoreNotUsable
+from leased.errors import InvalidRequest, StoreNotUsable
 from leased.model import Assurance, Claim, Contended, Held, Lease, Lost, LostReason, Operation, Released, Status
 from leased.model import read_metadata
 from leased.policy import REPLAY_WINDOW
 from leased.store import Bell, Clock, Outcome, each
 
-_SWEEP_STEP = 4
+if TYPE_CHECKING:
+    from leased.connect import Options
+
+_SWEEP_STEP = 2
+
+_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 _Ended = Literal["retaken", "force_released", "expired", "released", "abandoned"]
 
 
@@ -75,13 +81,22 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.offset = 0.0
         self._clock = clock
-        self._mutex = threading.Lock()
-        self._records: dict[str, _Record] = {}
-        self._marks: OrderedDict[bytes, tuple[float, _Ended]] = OrderedDict()
-        self._expiries: list[tuple[float, str]] = []
-        self._bells: dict[str, list[Bell]] = {}
         self._last_fencing_token = 0
         self._closed = False
+        self.forget()
+        _stores.add(self)
+
+    def forget(self) -> None:
+        """Begin anew, as a forked child does: it holds nothing, and nobody waits in it."""
+        self._mutex = threading.Lock()
+        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self._marks: OrderedDict[bytes, tuple[float, _Ended]] = OrderedDict()
+        self._bells: dict[str, list[Bell]] = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed: it refuses every call then."""
+        return self._closed
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
@@ -93,7 +108,7 @@ class MemoryStore:
                 if record.token == token and now < record.expires_at:
                     record.late = record.late or claim.late
                     return Held(self._lease(claim.key, claim.token, record, now))
-                if record.token == token or token in self._marks:
+                if record.token == token or self._marked(token, now):
                     return Contended(self._status(claim.key, record, now), ended=True)
                 if record.live(now) and claim.owner is not None and record.owner == claim.owner:
                     self._mark(record.token, "retaken", now)
@@ -101,12 +116,12 @@ class MemoryStore:
                     return Contended(self._status(claim.key, record, now))
                 elif record.late:
                     self._mark(record.token, "expired", now)
-            elif token in self._marks:
+            elif self._marked(token, now):
                 return Contended(None, ended=True)
             self._last_fencing_token = max(self._last_fencing_token + 1, int(self._wall() * 1e6))
             record = _Record(claim, token, fencing_token=self._last_fencing_token, now=now)
             self._records[claim.key] = record
-            heappush(self._expiries, (record.free_at + REPLAY_WINDOW, claim.key))
+            self._sweep(now)
             return Held(self._lease(claim.key, claim.token, record, now))
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
@@ -230,29 +245,33 @@ class MemoryStore:
             self._closed = True
 
     def _now(self) -> float:
-        """The store's time, once it is certain that it may be used; sweeps a bounded number of old entries."""
+        """The store's time, once it is certain that it may be used."""
         if self._closed:
             raise StoreNotUsable("this memory store was closed", hint="connect again")
-        now = self._clock.now() + self.offset
+        return self._clock.now() + self.offset
+
+    def _sweep(self, now: float) -> None:
+        """Look at a few records in turn, at each grant: more than one grant adds, so that lapsed ones cannot pile up."""
         for _ in range(_SWEEP_STEP):
-            if not self._expiries or self._expiries[0][0] > now:
-                break
-            _, key = heappop(self._expiries)
-            record = self._records.get(key)
-            if record is not None and record.free_at + REPLAY_WINDOW <= now:
+            key, record = next(iter(self._records.items()))
+            if record.free_at + REPLAY_WINDOW > now:
+                self._records.move_to_end(key)
+            elif len(self._records) > 1:
                 del self._records[key]
-            elif record is not None:
-                heappush(self._expiries, (record.free_at + REPLAY_WINDOW, key))
         while self._marks and next(iter(self._marks.values()))[0] <= now:
             self._marks.popitem(last=False)
-        return now
 
     def _wall(self) -> float:
         return self._clock.wall() + self.offset
 
     def _mark(self, token: bytes | None, reason: _Ended, now: float) -> None:
-        if token is not None and token not in self._marks:
+        if token is not None and not self._marked(token, now):
+            self._marks.pop(token, None)
             self._marks[token] = (now + REPLAY_WINDOW, reason)
+
+    def _marked(self, token: bytes, now: float) -> bool:
+        mark = self._marks.get(token)
+        return mark is not None and now < mark[0]
 
     def _end(self, key: str, record: _Record, *, free_at: float, now: float) -> None:
         """End the lease; the key stays closed until `free_at`, and without such a time its record goes at once."""
@@ -300,3 +319,28 @@ class MemoryStore:
             acquired_at=wall + record.acquired_at - now if live else None,
             metadata=read_metadata(record.terms.metadata) if live else {},
         )
+
+
+_shared: dict[tuple[str, str], MemoryStore] = {}
+"""The stores of this process by name and namespace: whoever names the same one is excluded by it."""
+
+
+def open(url: str, *, face: object, options: Options) -> MemoryStore:
+    """The store called by this URL: `memory:` is the process's own, `memory:NAME` another one; both faces share it."""
+    name = url.partition(":")[2].strip("/")
+    if "?" in name:
+        raise InvalidRequest(f"{url!r} has parameters that the memory store does not know", hint="remove them")
+    key = (name, options.namespace)
+    store = _shared.get(key)
+    if store is None or store.closed:
+        store = _shared[key] = MemoryStore(options.clock)
+    return store
+
+
+def _forget_parents() -> None:
+    for store in tuple(_stores):
+        store.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)

@@ -1,0 +1,188 @@
+"""From a URL to a store: the table of schemes, the options, and refusals that help. It opens nothing before first use."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal, Protocol
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from leased.checks import check_key, check_span, shown
+from leased.errors import InvalidRequest, StoreNotUsable
+from leased.model import EXCLUSIVITY, Assurance, exclusivity_rank
+from leased.observe import Observer
+from leased.policy import CLOCK_MARGIN, OPERATION_TIMEOUT
+from leased.queue import Lines
+from leased.store import Clock, Store
+
+Face = Literal["blocking", "async"]
+
+MAX_CLOCK_MARGIN = 0.4
+MAX_OPERATION_TIMEOUT = 300.0
+ENTRY_POINT_GROUP = "leased.stores"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a store is opened with besides its URL. Times are in seconds."""
+
+    clock: Clock
+    timeout: float = OPERATION_TIMEOUT
+    namespace: str = ""
+    clock_margin: float = CLOCK_MARGIN
+    skew_margin: float = 1.0
+    takeover: Literal["margin", "observe"] = "margin"
+    require: str | None = None
+    observer: Observer | None = None
+
+
+class Opener(Protocol):
+    """What a store module offers (also by the entry-point group `leased.stores`): a store for this URL and face."""
+
+    def __call__(self, url: str, *, face: Face, options: Options) -> Store:
+        """The store; nothing is opened yet."""
+        ...
+
+
+_SCHEMES: dict[str, tuple[str, bool]] = {
+    "memory": ("leased.stores.memory", False),
+    "sqlite": ("leased.stores.sqlite", True),
+}
+"""Scheme to module, and whether concurrent operations are joined into batches."""
+
+_LATER = ("redis", "rediss", "valkey", "postgresql", "postgres", "mysql", "mariadb", "dynamodb", "etcd", "nats", "http")
+_TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
+
+_lines: weakref.WeakValueDictionary[tuple[str, str], Lines] = weakref.WeakValueDictionary()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _lines.clear())
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL read apart: `url` is what the store gets, `shown` what logs and errors may show."""
+
+    url: str
+    scheme: str
+    shown: str
+    options: Options
+
+
+def read_url(url: str, options: Options, **given: object) -> Target:
+    """Take the `leased_…` parameters out of the URL and check all options; a name given both ways is refused."""
+    if not url:
+        raise InvalidRequest(f"a store is named by a URL, not {shown(url)}", hint="such as 'sqlite:locks.db'")
+    scheme = url.partition(":")[0].lower() if ":" in url else ""
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or (os.name == "nt" and len(scheme) == 1):
+        raise InvalidRequest(
+            f"{hide_secrets(url)!r} has no scheme", hint="for a file write 'sqlite:PATH', for this process 'memory:'"
+        )
+    before, mark, query = url.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    mine = {name.removeprefix("leased_"): value for name, value in pairs if name.startswith("leased_")}
+    if mine:
+        rest = urlencode([pair for pair in pairs if not pair[0].startswith("leased_")])
+        url = f"{before}?{rest}" if rest else before
+    for name, value in mine.items():
+        if name not in _TEXT_OPTIONS:
+            known = ", ".join(f"leased_{option}" for option in _TEXT_OPTIONS)
+            raise InvalidRequest(f"the URL has the unknown parameter leased_{shown(name)}", hint=f"known are {known}")
+        if given.get(name) is not None:
+            raise InvalidRequest(f"{name} is given twice: as leased_{name} in the URL and as an argument")
+        given[name] = value
+    return Target(url, scheme, hide_secrets(url), _check_options(options, given))
+
+
+def open_store(target: Target, *, face: Face) -> Store:
+    """The store of a target; a scheme that is not built in is looked up among the installed entry points."""
+    module = _SCHEMES.get(target.scheme)
+    opener: Opener
+    if module is not None:
+        opener = import_module(module[0]).open
+    else:
+        found = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == target.scheme]
+        if not found:
+            raise _unknown_scheme(target.scheme)
+        opener = found[0].load()
+    store = opener(target.url, face=face, options=target.options)
+    if store.mode not in ("any", face):
+        raise StoreNotUsable(f"the store of {target.shown} is {store.mode} and was opened for {face} callers")
+    if module is not None and module[1]:
+        from leased.join import Joined
+
+        return Joined(store, target.options.clock)
+    return store
+
+
+def lines_of(target: Target) -> Lines:
+    """The lines of local waiters of one store, shared by every client of it in this process."""
+    key = (target.url, target.options.namespace)
+    lines = _lines.get(key)
+    if lines is None:
+        lines = _lines.setdefault(key, Lines())
+    return lines
+
+
+def check_assurance(assurance: Assurance, require: str | None, *, shown_url: str) -> None:
+    """Raise `StoreNotUsable` if the store gives less than what is required of exclusion."""
+    if require is not None and exclusivity_rank(assurance.exclusive) < exclusivity_rank(require):
+        notes = f": {'; '.join(assurance.notes)}" if assurance.notes else ""
+        raise StoreNotUsable(
+            f"{shown_url} gives exclusivity {assurance.exclusive!r}, and {require!r} is required{notes}",
+            hint="use a stronger store, or require less",
+        )
+
+
+def hide_secrets(url: str) -> str:
+    """The URL without user, password and parameters, fit for logs and messages."""
+    try:
+        parts = urlsplit(url)
+        if parts.netloc:
+            place = parts.netloc.rpartition("@")[2]
+            return shown(f"{parts.scheme}://{place}{parts.path}")
+    except ValueError:
+        return shown(f"{url.partition(':')[0]}:…")
+    before = url.partition("?")[0]
+    return shown(f"{before.partition(':')[0]}:…" if "@" in before else before)
+
+
+def _check_options(options: Options, given: dict[str, object]) -> Options:
+    checks: dict[str, Callable[[Any], object]] = {
+        "timeout": lambda value: check_span(value, what="timeout", least=0.01, most=MAX_OPERATION_TIMEOUT),
+        "namespace": lambda value: check_key(value, what="namespace") if value != "" else "",
+        "clock_margin": lambda value: _check_margin(value),
+        "skew_margin": lambda value: check_span(value, what="skew_margin", most=3600.0),
+        "takeover": lambda value: _check_word(value, what="takeover", words=("margin", "observe")),
+        "require": lambda value: _check_word(value, what="require", words=EXCLUSIVITY),
+    }
+    checked: dict[str, Any] = {name: checks[name](value) for name, value in given.items() if value is not None}
+    return replace(options, **checked)
+
+
+def _check_margin(value: object) -> float:
+    try:
+        margin = float(value)  # type: ignore[arg-type]  # anything that is no number is refused
+    except (TypeError, ValueError):
+        margin = -1.0
+    if isinstance(value, bool) or not 0 <= margin <= MAX_CLOCK_MARGIN:
+        raise InvalidRequest(f"clock_margin {shown(value)} is outside 0 to {MAX_CLOCK_MARGIN}", hint="0.02 means 2 %")
+    return margin
+
+
+def _check_word(value: object, *, what: str, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise InvalidRequest(f"{what} {shown(value)!r} is none of {', '.join(words)}")
+    return str(value)
+
+
+def _unknown_scheme(scheme: str) -> StoreNotUsable | InvalidRequest:
+    known = ", ".join(f"{name}:" for name in _SCHEMES)
+    if scheme in _LATER or scheme.partition("+")[0] in _LATER or scheme == "https":
+        return StoreNotUsable(f"this release has no {scheme}: store yet", hint=f"it has {known}")
+    return InvalidRequest(f"no store is known for the scheme {shown(scheme)!r}", hint=f"known are {known}")

@@ -1,0 +1,360 @@
+"""Acquire, renew, release, restore: the lock logic, once, for every face. It awaits nothing but a store or a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from leased.errors import AccessDenied, LeasedError, RateLimited, StoreNotUsable, StoreUnavailable
+from leased.hold import Hold, Hook
+from leased.model import Claim, Contended, Held, Lost, LostReason, Released, Renewed, Status
+from leased.observe import EventName, Observer, report
+from leased.policy import (
+    CLEANUP_BUDGET,
+    CLOCK_MARGIN,
+    OPERATION_TIMEOUT,
+    Chance,
+    call_timeout,
+    lease_call_timeout,
+    pause,
+)
+from leased.queue import Lines, Place
+from leased.store import Clock, Store
+
+_RENEWAL_NUMBER_TRIES = 3
+
+
+@dataclass(slots=True)
+class Env:
+    """Everything engine and keeper take from outside besides the store: time, chance, the local line, settings."""
+
+    clock: Clock
+    chance: Chance
+    mint: Callable[[], str]
+    lines: Lines
+    timeout: float = OPERATION_TIMEOUT
+    margin: float = CLOCK_MARGIN
+    observer: Observer | None = None
+    run_hook: Callable[[Hook], None] | None = None
+
+    def tell(
+        self, name: EventName, key: str, *, lock: str | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        """Report an event."""
+        report(self.observer, name, key, lock=lock, data=data)
+
+
+async def acquire(
+    store: Store,
+    env: Env,
+    claim: Claim,
+    *,
+    wait: float,
+    brought: bool = False,
+    fixed: bool = False,
+    scoped: bool = False,
+    retry_delay: float | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Hold | Contended:
+    """Ask until granted or `wait` is used up. A single try that got no answer is repeated once.
+
+    `brought`: the token is the caller's own, and no other is used. `fixed`: the lease counts from now, so each attempt
+    asks for what is left of it. `scoped`: a block follows, and its owner stays reserved until `Lines.block_ended`.
+    `cancelled`: asked while waiting; true ends the wait. Raises what the store raised, when that was the last word.
+    """
+    place = env.lines.place(claim, clock=env.clock, waiting=wait > 0, cancelled=cancelled)
+    asking = _Asking(store, env, replace(claim, late=True) if brought else claim, brought=brought)
+    started = env.clock.now()
+    try:
+        hold = await _ask_in_turn(
+            asking, place, wait=wait, fixed_until=started + claim.ttl if fixed else None, retry_delay=retry_delay
+        )
+        status = asking.status or place.seen
+        place.leave(keep_owner=scoped and hold is not None)
+        await asking.settle(keep=hold)
+    except BaseException:
+        place.leave()
+        await asking.settle(keep=None)
+        raise
+    if hold is None:
+        env.tell("rejected" if wait > 0 else "contended", claim.key)
+        return Contended(status)
+    env.tell("acquired", claim.key, data={"fencing_token": hold.fencing_token, "waited": env.clock.now() - started})
+    return hold
+
+
+async def _ask_in_turn(
+    asking: _Asking, place: Place, *, wait: float, fixed_until: float | None, retry_delay: float | None
+) -> Hold | None:
+    """The loop of one acquire: take the turn, ask, rest. `None` when it ends in contention."""
+    env, attempt = asking.env, 0
+    give_up_at = env.clock.now() + wait
+    while await place.turn(give_up_at):
+        now = env.clock.now()
+        if fixed_until is not None:
+            asking.claim = replace(asking.claim, ttl=fixed_until - now)
+        hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
+        if hold is not None:
+            return hold
+        if asking.refused or place.given_up():
+            break
+        left = give_up_at - env.clock.now()
+        if left > 0:
+            nap = max(pause(attempt, env.chance, retry_delay=retry_delay), asking.retry_after)
+            await place.rest(asking.store, asking.status, nap=nap, left=left)
+        elif wait > 0 or attempt > 0 or not isinstance(asking.problem, StoreUnavailable):
+            break
+        attempt += 1
+    asking.finish(wait)
+    return None
+
+
+class _Asking:
+    """The attempts of one acquire: the claim as it stands, what the store last said, and what is owed to it."""
+
+    def __init__(self, store: Store, env: Env, claim: Claim, *, brought: bool) -> None:
+        self.store = store
+        self.env = env
+        self.claim = claim
+        self.status: Status | None = None
+        self.problem: LeasedError | None = None
+        self.retry_after = 0.0
+        self.refused = False
+        self._brought = brought
+        self._owed: dict[str, Claim] = {}  # by token: what the store may hold, or come to hold, without our knowing
+
+    async def attempt(self, *, timeout: float) -> Hold | None:
+        """Ask once. Without a grant, `status`, `problem` and `refused` say what came of it."""
+        env, claim = self.env, self.claim
+        unsure = claim.token in self._owed  # an earlier attempt went unanswered: a refusal proves nothing then
+        self._owed[claim.token] = claim
+        self.problem, self.retry_after, answered = None, 0.0, False
+        asked_at = env.clock.now()
+        try:
+            outcome = await self.store.acquire(claim, timeout=timeout)
+            if isinstance(outcome, Held):
+                hold = Hold(outcome.lease, asked_at, claim=claim, margin=env.margin)
+                if env.clock.now() < hold.valid_until:
+                    return hold
+                self._spend()  # dead on arrival: handed back, and a token is granted once
+                return None
+            answered = True
+            self.status = outcome.status or self.status
+            if outcome.ended:  # granted unseen and over: that token is spent
+                self._spend()
+        except StoreNotUsable as error:
+            answered = error.applied is False
+            raise
+        except StoreUnavailable as error:
+            self.problem, answered = error, error.applied is False
+            if not answered:
+                self.claim = replace(claim, late=True)
+        except RateLimited as error:
+            self.problem, self.retry_after, answered = error, error.retry_after or 0.0, True
+        except LeasedError:  # refused: waiting would not help
+            answered = True
+            raise
+        finally:
+            if answered and not unsure:
+                del self._owed[claim.token]
+        return None
+
+    def finish(self, wait: float) -> None:
+        """The acquire ends without a grant: raise the problem that was its last word, if there was one."""
+        unanswered = isinstance(self.problem, StoreUnavailable)
+        if unanswered and self._brought:
+            self._owed.pop(self.claim.token, None)  # the caller will ask again with it, or abandon it
+        if self.problem is not None and (wait <= 0 or unanswered):
+            raise self.problem  # a waiter that met limits only ran out of time
+
+    async def settle(self, *, keep: Hold | None) -> None:
+        """Hand back whatever is owed but for this hold, whatever becomes of the caller."""
+        owed = tuple(claim for token, claim in self._owed.items() if keep is None or token != keep.token)
+        if owed:
+            store, env = self.store, self.env
+            await shielded(env.clock, lambda: hand_back(store, env, owed))
+
+    def _spend(self) -> None:
+        if self._brought:
+            self.refused = True
+        else:
+            self.claim = replace(self.claim, token=self.env.mint(), late=False)
+
+
+async def hand_back(store: Store, env: Env, claims: tuple[Claim, ...]) -> None:
+    """Abandon each claim, trying again within the clean-up budget; what the store never answers lapses by its ttl."""
+    give_up_at = env.clock.now() + CLEANUP_BUDGET
+    for claim in claims:
+        attempt = 0
+        while (left := give_up_at - env.clock.now()) > 0:
+            try:
+                await store.abandon(claim.key, claim.token, timeout=min(left, env.timeout))
+                env.lines.released(claim.key)
+                break
+            except StoreNotUsable:
+                break
+            except StoreUnavailable:
+                await env.clock.sleep(min(pause(attempt, env.chance), left))
+                attempt += 1
+            except LeasedError:  # the store answered, and refuses: nothing more can be done from here
+                break
+
+
+async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run work to its end although the caller is cancelled or interrupted meanwhile; that is raised afterwards."""
+    finished, struck = False, None
+    done = clock.signal()
+
+    async def run() -> None:
+        nonlocal finished
+        try:
+            await make_work()
+            finished = True
+        finally:
+            done.set()
+
+    for _ in range(2):  # where work runs in the caller's own thread an interrupt ends it: then it starts once more
+        try:
+            clock.start(run())
+            break
+        except BaseException as error:
+            struck = error
+            if finished:
+                break
+    until = clock.now() + 2 * CLEANUP_BUDGET
+    while not finished and (left := until - clock.now()) > 0:
+        try:
+            if await done.wait(left):
+                break
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            struck = error
+    if struck is not None:
+        raise struck
+
+
+async def renew(store: Store, env: Env, hold: Hold, *, ttl: float | None = None) -> Renewed:
+    """Set the expiry to now + ttl at the store, and belief with it. Raises what the store raised; without an answer
+    the earlier deadline stands."""
+    ttl = hold.ttl if ttl is None else ttl
+    for _ in range(_RENEWAL_NUMBER_TRIES):
+        over = renewal_over(hold, env.clock.now())
+        if over is not None:
+            return over
+        number, asked_at = hold.next_number(), env.clock.now()
+        hold.shorten(asked_at, ttl=ttl)
+        timeout = lease_call_timeout(env.timeout, ttl=ttl)
+        outcome = await store.renew(hold.key, hold.token, ttl=ttl, number=number, timeout=timeout)
+        apply_renewal(env, hold, outcome, asked_at=asked_at)
+        if isinstance(outcome, Held) and outcome.lease.renewal <= number:
+            break  # else this number had been used before: go on from the store's
+    return renewal_over(hold, env.clock.now()) or Renewed()
+
+
+def renewal_over(hold: Hold, now: float) -> Renewed | None:
+    """Why the hold cannot be renewed, or `None` while it can."""
+    reason = hold.lost_reason(now)
+    if reason is not None:
+        return Renewed("lease_lost", reason)
+    return Renewed("released") if hold.ended is not None else None
+
+
+def apply_renewal(env: Env, hold: Hold, outcome: Held | Lost, *, asked_at: float) -> None:
+    """Take over what the store answered to a renewal."""
+    if isinstance(outcome, Held):
+        if hold.renewed(outcome.lease, asked_at, now=env.clock.now()):
+            env.tell("renewed", hold.key, lock=hold.name)
+    else:
+        lose(env, hold, outcome.reason)
+
+
+def lose(env: Env, hold: Hold, reason: LostReason) -> None:
+    """End a hold as lost: mark it, then stop the body, then tell; its hooks run last, where they can harm nothing."""
+    if not hold.end(reason):
+        return
+    if hold.stop is not None:
+        hold.stop()
+    env.tell("lost", hold.key, lock=hold.name, data={"reason": reason, "fencing_token": hold.fencing_token})
+    if hold.lost_hooks and env.run_hook is not None:
+        for hook in hold.lost_hooks:
+            env.run_hook(hook)
+
+
+async def release(store: Store, env: Env, hold: Hold) -> Released:
+    """Free the key, trying again within the clean-up budget. Belief has ended before the first byte leaves.
+
+    | hold | answer |
+    | --- | --- |
+    | released before | `already_released` |
+    | forked or handed over | `not_holder`, without asking: it is another process's now |
+    | held, or lost in another way | what the store says; `not_holder` after an unanswered try counts as freed, for it
+      cannot be told from our own release |
+
+    Raises `StoreUnavailable` when the store never answered: the handle can be released again.
+    """
+    if hold.outcome is not None:
+        return Released("already_released")
+    if hold.forked or hold.ended == "handed_over":
+        return Released("not_holder")
+    believed = hold.lost_reason(env.clock.now()) is None
+    hold.end("released")
+    box: list[Released | LeasedError] = []
+
+    async def work() -> None:
+        try:
+            box.append(await _release_until_answered(store, env, hold))
+        except LeasedError as error:
+            box.append(error)
+
+    await shielded(env.clock, work)
+    if not box:
+        raise StoreUnavailable(f"the store did not answer the release of {hold.key!r}")
+    if isinstance(box[0], LeasedError):
+        env.tell("release_failed", hold.key, lock=hold.name, data={"error": type(box[0]).__name__})
+        raise box[0]
+    hold.outcome = box[0]
+    if box[0]:
+        env.lines.released(hold.key)
+        env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
+    elif believed:
+        hold.ended = "expired" if box[0].reason == "expired" else await _why_lost(store, env, hold)
+    return box[0]
+
+
+async def _release_until_answered(store: Store, env: Env, hold: Hold) -> Released:
+    give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
+    while True:
+        try:
+            left = give_up_at - env.clock.now()
+            outcome = await store.release(hold.key, hold.token, late=hold.late, timeout=min(left, env.timeout))
+            return Released() if hold.release_unanswered and outcome.reason == "not_holder" else outcome
+        except StoreNotUsable:
+            raise
+        except StoreUnavailable as error:
+            hold.release_unanswered = hold.release_unanswered or error.applied is not False
+            nap = pause(attempt, env.chance)
+            if env.clock.now() + nap >= give_up_at:
+                raise
+        await env.clock.sleep(nap)
+        attempt += 1
+
+
+async def _why_lost(store: Store, env: Env, hold: Hold) -> LostReason:
+    """The best knowledge of why a lease that was believed in is no longer ours."""
+    try:
+        outcome = await store.look(hold.key, hold.token, timeout=lease_call_timeout(env.timeout, ttl=hold.ttl))
+    except (AccessDenied, StoreUnavailable, RateLimited):
+        return "taken"
+    return outcome.reason if isinstance(outcome, Lost) else "taken"
+
+
+async def restore(store: Store, env: Env, claim: Claim) -> Hold | Lost:
+    """A hold on a lease that was granted elsewhere to this claim's token, after asking the store once."""
+    asked_at = env.clock.now()
+    outcome = await store.look(claim.key, claim.token, timeout=env.timeout)
+    if isinstance(outcome, Lost):
+        return outcome
+    hold = Hold(outcome.lease, asked_at, claim=replace(claim, ttl=outcome.lease.ttl), margin=env.margin)
+    return hold if env.clock.now() < hold.valid_until else Lost("expired")

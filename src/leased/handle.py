@@ -1,0 +1,131 @@
+"""What both faces' handles have in common: facts read from the hold and the clock. It never asks a store."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from leased.checks import check_key, shown
+from leased.errors import InvalidRequest
+from leased.hold import INF, Hold
+from leased.model import LostReason
+from leased.observe import log
+from leased.recipe import check_token
+from leased.store import Clock
+
+_DUMP_VERSION = 1
+_MAX_DUMP = 4096
+
+
+class HandleFacts:
+    """A lease that is alive in this process. Any thread or task that has it may read, renew and release it."""
+
+    _hold: Hold
+    _clock: Clock
+    _scoped: bool
+
+    @property
+    def key(self) -> str:
+        """What is locked."""
+        return self._hold.key
+
+    @property
+    def token(self) -> str:
+        """The secret that proves the hold. It is not shown by `repr`."""
+        return self._hold.token
+
+    @property
+    def fencing_token(self) -> int:
+        """A public number that rises with every grant of the key; pass it along with every guarded write."""
+        return self._hold.fencing_token
+
+    @property
+    def owner(self) -> str | None:
+        """The public label of the work, if it was named."""
+        return self._hold.owner
+
+    @property
+    def ttl(self) -> float:
+        """The length of the lease in seconds, as last asked for."""
+        return self._hold.ttl
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease ended before it was released; computed from the clock, so it is never late."""
+        return self.lost_reason is not None
+
+    @property
+    def lost_reason(self) -> LostReason | None:
+        """Why it is lost: `taken`, `retaken`, `expired`, `force_released`, `max_hold`, `denied`, `store_lost`,
+        `forked`, `closed` or `handed_over`; `None` while held and after a release."""
+        return self._hold.lost_reason(self._clock.now())
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over by the local clock, released or not."""
+        return self._clock.now() >= self._hold.valid_until
+
+    def remaining(self) -> float:
+        """Seconds for which this process may still believe in the lease, after the clock margins; 0 once it is over."""
+        return self._hold.remaining(self._clock.now())
+
+    def ensure_held(self) -> None:
+        """Return while the lease is held; raise `LockLost` once it is lost, `LockNotHeld` after a release."""
+        self._hold.check(self._clock.now())
+
+    def dump(self) -> str:
+        """The handle as text, for `restore` elsewhere. It contains the token: treat it as a secret."""
+        hold = self._hold
+        return json.dumps(
+            {
+                "leased": _DUMP_VERSION,
+                "secret": True,
+                "key": hold.key,
+                "token": hold.token,
+                "fencingToken": hold.fencing_token,
+                "owner": hold.owner,
+            }
+        )
+
+    def __repr__(self) -> str:
+        """The public facts; never the token."""
+        reason = self.lost_reason
+        state = f"lost ({reason})" if reason else "released" if self._hold.ended else f"{self.remaining():.1f} s left"
+        return f"<leased handle on {shown(self.key)!r}, fencing token {self.fencing_token}, {state}>"
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled or copied: a copy would renew and release beside this one."""
+        raise TypeError("a live handle cannot be pickled or copied; use handle.dump() and locks.restore(text)")
+
+    def __del__(self) -> None:
+        """A forgotten handle is no longer renewed and ends with its ttl; say so once."""
+        hold = getattr(self, "_hold", None)
+        if hold is None or self._scoped or hold.ended is not None or hold.forked or self.remaining() <= 0:
+            return
+        log.warning("a handle on %r was dropped without release: it is not renewed and ends by itself", hold.key)
+        warnings.warn(f"a leased handle on {hold.key!r} was dropped without release()", ResourceWarning, stacklevel=2)
+
+
+def keep_for_hooks(hold: Hold, add: Callable[[], None]) -> None:
+    """A hook needs somebody who watches the deadline: keep a hold that nobody keeps yet."""
+    if hold.moved is None and hold.ended is None and not hold.forked and hold.valid_until < INF:
+        add()
+
+
+def read_dump(text: str) -> dict[str, Any]:
+    """The checked contents of a dumped handle; raises `InvalidRequest`, whose message never shows any of it."""
+    hint = "pass exactly what handle.dump() or `leased acquire` gave"
+    if len(text) > _MAX_DUMP:
+        raise InvalidRequest("this is not the text of a handle", hint=hint)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("this is not the text of a handle", hint=hint) from None
+    if not isinstance(value, dict) or value.get("leased") != _DUMP_VERSION:
+        raise InvalidRequest("this is not the text of a handle of this version", hint=hint)
+    fencing_token, owner = value.get("fencingToken"), value.get("owner")
+    if not isinstance(fencing_token, int) or not isinstance(owner, str | None):
+        raise InvalidRequest("this text of a handle is damaged", hint=hint)
+    return {"key": check_key(value.get("key")), "token": check_token(value.get("token")), "owner": owner}

@@ -1,0 +1,189 @@
+"""What this process knows about one lease: facts and arithmetic. It does no I/O and never asks a store."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+from leased.errors import LockLost, LockNotHeld
+from leased.model import Claim, Lease, LostReason, Released
+from leased.policy import usable, valid_until
+
+Hook = Callable[[], object]
+"""Something to call once; what it returns is the business of whoever runs it."""
+
+INF = float("inf")
+
+_generation = 0
+
+
+def _count_fork() -> None:
+    global _generation
+    _generation += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+class Hold:
+    """One lease as this process sees it: believed until `valid_until` on the local clock, never longer.
+
+    `ended` is `None` while belief may last, `released` once the holder gave it up, else the reason of the loss; the
+    first one stands. Everything here may be read from any thread.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_mutex",
+        "applied",
+        "at_risk_hooks",
+        "at_risk_told",
+        "denied",
+        "due",
+        "ended",
+        "failing_since",
+        "fencing_token",
+        "generation",
+        "key",
+        "late",
+        "lost_hooks",
+        "margin",
+        "max_until",
+        "moved",
+        "name",
+        "number",
+        "outcome",
+        "owner",
+        "release_unanswered",
+        "renew_due",
+        "renewing",
+        "stop",
+        "token",
+        "ttl",
+        "valid_until",
+    )
+
+    def __init__(self, lease: Lease, asked_at: float, *, claim: Claim, margin: float) -> None:
+        self.generation = _generation
+        self.key = lease.key
+        self.token = lease.token
+        self.owner = lease.owner
+        self.fencing_token = lease.fencing_token
+        self.ttl = claim.ttl
+        self.margin = margin
+        self.late = claim.late
+        self.valid_until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=margin)
+        self.max_until = asked_at + usable(claim.terms.max_hold, margin=margin)
+        self.number = self.applied = lease.renewal
+        self.ended: LostReason | Literal["released"] | None = None
+        self.outcome: Released | None = None
+        self.release_unanswered = False
+        self.denied = False
+        self.name: str | None = None
+        self.stop: Callable[[], None] | None = None
+        self.lost_hooks: list[Hook] = []
+        self.at_risk_hooks: list[Hook] = []
+        self.at_risk_told = False
+        self.failing_since: float | None = None
+        self.renewing = False
+        self.renew_due = INF
+        self.due = INF
+        self.moved: Callable[[Hold], None] | None = None
+        self._mutex = threading.Lock()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a forked child's copy of its parent's hold: it is inert, and its mutex is not to be touched."""
+        return self.generation != _generation
+
+    def next_number(self) -> int:
+        """A number for one more attempt to renew, above every earlier one."""
+        with self._mutex:
+            self.number += 1
+            return self.number
+
+    def shorten(self, asked_at: float, *, ttl: float) -> None:
+        """Before a renewal is sent: believe no longer than what it may leave."""
+        with self._mutex:
+            self.ttl = ttl
+            self.valid_until = min(self.valid_until, asked_at + usable(ttl, margin=self.margin))
+        if self.moved is not None:
+            self.moved(self)
+
+    def renewed(self, lease: Lease, asked_at: float, *, now: float) -> bool:
+        """Take over what a renewal (or a look) was answered, unless the hold is over; answers older than one already
+        seen change nothing. True while the hold goes on."""
+        with self._mutex:
+            if self.ended is not None or now >= self.valid_until:
+                return False
+            self.number = max(self.number, lease.renewal)
+            if lease.renewal >= self.applied:
+                self.applied = lease.renewal
+                self.valid_until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=self.margin)
+                self.failing_since = None
+        if self.moved is not None:
+            self.moved(self)
+        return True
+
+    def end(self, reason: LostReason | Literal["released"]) -> bool:
+        """End belief for this reason; false if it had ended before (the first reason stands)."""
+        if self.forked:
+            return False
+        with self._mutex:
+            if self.ended is not None:
+                return False
+            self.ended = reason
+            return True
+
+    def lost_reason(self, now: float) -> LostReason | None:
+        """Why the lease is lost, computed from the clock: never late. `None` while held, and after a release."""
+        if self.forked:
+            return "forked"
+        if self.ended is not None:
+            return None if self.ended == "released" else self.ended
+        if now < self.valid_until:
+            return None
+        if self.denied:
+            return "denied"
+        return "max_hold" if self.valid_until >= self.max_until - 0.001 else "expired"
+
+    def check(self, now: float) -> None:
+        """Nothing while held; raises `LockLost`, or `LockNotHeld` after a release."""
+        reason = self.lost_reason(now)
+        if reason is not None:
+            raise lost_error(self.key, reason)
+        if self.ended is not None:
+            raise LockNotHeld(
+                f"the lease on {self.key!r} was released by this handle", key=self.key, reason="already_released"
+            )
+
+    def remaining(self, now: float) -> float:
+        """Seconds for which it may still be believed; 0 once it is over."""
+        return max(0.0, self.valid_until - now) if self.ended is None and not self.forked else 0.0
+
+
+_WORDS: dict[LostReason, str] = {
+    "taken": "somebody else holds it now",
+    "retaken": "the same owner took it over",
+    "expired": "it ran out before it was renewed",
+    "force_released": "it was released by force",
+    "max_hold": "it reached its max_hold",
+    "denied": "renewing it was denied",
+    "store_lost": "the store that held it is gone",
+    "forked": "this process was forked from the one that holds it",
+    "closed": "its Locks was closed",
+    "handed_over": "it was handed over",
+}
+
+
+def lost_error(key: str, reason: LostReason) -> LockLost:
+    """The error that tells of a lost lease."""
+    return LockLost(
+        f"the lease on {key!r} is over: {_WORDS[reason]}; the work may have run beside another holder's",
+        key=key,
+        reason=reason,
+        hint="check the fencing token where you write, and choose the ttl by the pauses you tolerate",
+    )

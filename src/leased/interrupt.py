@@ -1,0 +1,54 @@
+"""Interrupting a blocking body at the end of its lease: an exception is injected into its thread until the block exits."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+_AGAIN_AFTER = 0.05
+
+
+class BodyInterrupted(BaseException):
+    """Injected into the thread of a body whose enforced lease has run out; no `except Exception` can swallow it."""
+
+
+class Interrupter:
+    """Strikes one thread, again and again, from `strike` until `leave`; never after `leave` has returned."""
+
+    def __init__(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._mutex = threading.Lock()
+        self._left = threading.Event()
+        self.struck = False
+
+    def strike(self) -> None:
+        """Begin to interrupt the thread; returns at once."""
+        threading.Thread(target=self._strike, name="leased-enforce", daemon=True).start()
+
+    def leave(self) -> None:
+        """The block exits: inject nothing more, and take back what was not delivered yet."""
+        while True:
+            try:
+                with self._mutex:
+                    self._left.set()
+                    if self.struck:
+                        _inject(self._thread_id, None)
+                return
+            except BodyInterrupted:  # delivered while we were here: from now on none can follow
+                continue
+
+    def _strike(self) -> None:
+        while True:
+            with self._mutex:
+                if self._left.is_set():
+                    return
+                self.struck = True
+                _inject(self._thread_id, BodyInterrupted)
+            self._left.wait(_AGAIN_AFTER)
+
+
+def _inject(thread_id: int, error: type[BaseException] | None) -> None:
+    """Set, or with `None` clear, the exception that the thread raises at its next byte code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread_id), ctypes.py_object(error) if error is not None else None
+    )

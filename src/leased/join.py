@@ -1,0 +1,193 @@
+"""A store around a store: what callers ask at the same time leaves as one batch. It changes no answer."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
+
+from leased.errors import LeasedError, StoreUnavailable
+from leased.model import (
+    Abandon,
+    Acquire,
+    Assurance,
+    Claim,
+    Contended,
+    Held,
+    Look,
+    Lost,
+    Operation,
+    Release,
+    Released,
+    Renew,
+    Status,
+)
+from leased.store import Bell, Clock, Outcome, Signal, Store, one
+
+_MAX_BATCH = 512
+
+
+class _Member:
+    """One caller's operation on its way: waiting, then sent, then answered."""
+
+    __slots__ = ("answered", "batch", "operation", "outcome", "signal", "timeout")
+
+    def __init__(self, operation: Operation, *, timeout: float, signal: Signal) -> None:
+        self.operation = operation
+        self.timeout = timeout
+        self.signal = signal
+        self.batch: list[_Member] | None = None  # set: this member is to lead that batch
+        self.answered = False
+        self.outcome: Outcome = None
+
+
+class Joined:
+    """Sends one batch at a time: the first caller goes at once, those who come meanwhile leave together after it.
+
+    Batches run to their end whatever becomes of a caller: a cancelled one only stops listening (before sending it is
+    taken out), and a cancelled leader does not take the others down. Nobody waits beyond his own `timeout`.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._busy = False
+        self._waiting: list[_Member] = []
+
+    @property
+    def mode(self) -> Literal["blocking", "async", "any"]:
+        """As the store within."""
+        return self._store.mode
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        """See `leased.store`."""
+        return cast("Held | Contended", await self._ask(Acquire(claim), timeout=timeout))
+
+    async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+        return cast("Held | Lost", await self._ask(Renew(key, token, ttl, number), timeout=timeout))
+
+    async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
+        """See `leased.store`."""
+        return cast("Released", await self._ask(Release(key, token, late), timeout=timeout))
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        """See `leased.store`."""
+        await self._ask(Abandon(key, token), timeout=timeout)
+
+    async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+        return cast("Held | Lost", await self._ask(Look(key, token), timeout=timeout))
+
+    async def status(self, key: str, *, timeout: float) -> Status:
+        """See `leased.store`."""
+        return await self._store.status(key, timeout=timeout)
+
+    async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
+        """See `leased.store`."""
+        return await self._store.list(prefix, after=after, limit=limit, timeout=timeout)
+
+    async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
+        """See `leased.store`."""
+        return await self._store.force_release(key, fencing_token=fencing_token, timeout=timeout)
+
+    async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
+        """See `leased.store`."""
+        return await self._store.watch(key, bell)
+
+    async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
+        """See `leased.store`: a batch already, it does not wait for others."""
+        return await self._store.many(operations, timeout=timeout)
+
+    def assurance(self) -> Assurance:
+        """See `leased.store`."""
+        return self._store.assurance()
+
+    async def close(self) -> None:
+        """See `leased.store`."""
+        await self._store.close()
+
+    async def _ask(self, operation: Operation, *, timeout: float) -> Outcome:
+        member = _Member(operation, timeout=timeout, signal=self._clock.signal())
+        give_up_at = self._clock.now() + timeout
+        with self._mutex:
+            if self._busy:
+                self._waiting.append(member)
+            else:
+                self._busy = True
+                member.batch = [member]
+        try:
+            while True:
+                if member.batch is not None:
+                    batch, member.batch = member.batch, None
+                    self._clock.start(self._serve(batch, timeout=timeout))
+                if member.answered:
+                    break
+                left = give_up_at - self._clock.now()
+                if left <= 0:
+                    return self._too_late(member)
+                await member.signal.wait(left)
+        except BaseException:
+            self._withdraw(member)
+            raise
+        if isinstance(member.outcome, LeasedError):
+            raise member.outcome
+        return member.outcome
+
+    async def _serve(self, batch: builtins.list[_Member], *, timeout: float) -> None:
+        """Send one batch, answer its members, and pass the lead on, whatever happens."""
+        try:
+            outcomes: Sequence[Outcome]
+            if len(batch) == 1:
+                outcomes = [await one(self._store, batch[0].operation, timeout=timeout)]
+            else:
+                outcomes = await self._store.many([member.operation for member in batch], timeout=timeout)
+        except LeasedError as error:
+            outcomes = [error] * len(batch)
+        except BaseException:
+            self._answer(batch, [_unknown()] * len(batch))
+            raise
+        self._answer(batch, outcomes)
+
+    def _answer(self, batch: builtins.list[_Member], outcomes: Sequence[Outcome]) -> None:
+        for member, outcome in zip(batch, outcomes, strict=True):
+            member.outcome, member.answered = outcome, True
+            member.signal.set()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Let the most patient of those who wait lead them all: its own time-out then bounds the batch."""
+        with self._mutex:
+            batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
+            self._busy = bool(batch)
+            if batch:
+                leader = max(batch, key=lambda member: member.timeout)
+                leader.batch = batch
+                leader.signal.set()
+
+    def _withdraw(self, member: _Member) -> bool:
+        """This caller listens no more; true if its operation had not left yet. A batch it was to lead goes on."""
+        with self._mutex:
+            unsent = member in self._waiting
+            if unsent:
+                self._waiting.remove(member)
+            batch, member.batch = member.batch, None
+            if batch is not None:
+                batch.remove(member)
+                self._waiting = batch + self._waiting
+        if batch is not None:
+            self._pass_on()
+        return unsent or batch is not None
+
+    def _too_late(self, member: _Member) -> Outcome:
+        if self._withdraw(member):
+            raise StoreUnavailable("the store was busy with earlier calls until the time-out", applied=False)
+        if member.answered:
+            return member.outcome
+        raise _unknown()
+
+
+def _unknown() -> StoreUnavailable:
+    return StoreUnavailable("the call was cut off before its answer came", applied=None)

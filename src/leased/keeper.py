@@ -1,0 +1,226 @@
+"""Keeps leases: one flat loop renews all of them in batches and notices every loss. It never runs a body."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from leased.engine import Env, apply_renewal, lose
+from leased.errors import AccessDenied, LeasedError, StoreNotUsable
+from leased.hold import INF, Hold
+from leased.model import Held, Lost, Renew
+from leased.policy import POLL_MAX, RENEWAL_GRID, lease_call_timeout, renew_at, retry_renewal_at
+from leased.store import Outcome, Store
+
+_IDLE = 10.0
+"""Seconds the loop stays for the next lease once the last has gone."""
+
+_COMPACT_AT = 64
+
+
+class Keeper:
+    """The loop over all leases of one client. Whoever drives it runs `run()` whenever `add` says so.
+
+    It refers to holds weakly: a handle that its owner forgot is no longer renewed. The loop itself never calls the
+    store; batches run as work of their own (`Clock.start`), so that a call that hangs delays no loss and no other
+    batch. A member of a batch that got no answer is tried again alone.
+    """
+
+    def __init__(self, store: Store, env: Env) -> None:
+        self._store = store
+        self._env = env
+        self._mutex = threading.Lock()
+        self._heap: list[tuple[float, int, weakref.ref[Hold]]] = []
+        self._serial = 0
+        self._kept = 0
+        self._signal = env.clock.signal()
+        self._wakes_at = INF
+        self._running = False
+        self._closed = False
+
+    def add(self, hold: Hold, *, renewing: bool) -> bool:
+        """Keep this hold: notice its loss, and renew it if `renewing`. True if `run` has to be started."""
+        now = self._env.clock.now()
+        hold.renewing = hold.renewing or renewing
+        if hold.renewing and not _at_last(hold):
+            hold.renew_due = renew_at(now, believed_until=hold.valid_until)
+        with self._mutex:
+            self._kept += hold.moved is None
+            hold.moved = self._moved
+            self._put(hold)
+            start = not self._running and not self._closed
+            self._running = self._running or start
+            wake = not start and hold.due < self._wakes_at
+        if wake:
+            self._signal.set()
+        return start
+
+    def discard(self, hold: Hold) -> None:
+        """Keep this hold no longer; no renewal of it is started from now on."""
+        with self._mutex:
+            if hold.moved is None:
+                return
+            hold.moved = None
+            hold.renewing, hold.due = False, INF
+            self._kept -= 1
+            if len(self._heap) > _COMPACT_AT + 2 * self._kept:
+                self._heap = [entry for entry in self._heap if _current(entry) is not None]
+                heapify(self._heap)
+
+    def close(self) -> None:
+        """End the loop; nothing is renewed from now on, and losses show on the handles only."""
+        self._closed = True
+        self._signal.set()
+
+    async def run(self) -> None:
+        """The loop. It ends when closed, or after a while without leases."""
+        while not self._closed:
+            now = self._env.clock.now()
+            with self._mutex:
+                self._drop_stale()
+                self._wakes_at = self._heap[0][0] if self._heap else now + _IDLE
+                idle = not self._heap
+            nap = self._wakes_at - now if idle else min(self._wakes_at - now, POLL_MAX)
+            if nap > 0 and not await self._signal.wait(nap) and idle:
+                with self._mutex:
+                    if not self._heap:
+                        break
+            self._step()
+        with self._mutex:
+            self._running = False
+
+    def _step(self) -> None:
+        """Everything that is due now: losses at once, renewals as batches of their own."""
+        env = self._env
+        now = env.clock.now()
+        together: list[Hold] = []
+        for hold in self._take_due(now):
+            if hold.lost_reason(now) is not None:
+                self.discard(hold)
+                lose(env, hold, hold.lost_reason(now) or "expired")
+                continue
+            if hold.ended is not None:
+                continue
+            if now >= _at_risk_at(hold):
+                self._warn(hold)
+            if now >= hold.renew_due - RENEWAL_GRID:
+                hold.renew_due = now + lease_call_timeout(env.timeout, ttl=hold.ttl) + RENEWAL_GRID  # if all else fails
+                if hold.failing_since is None:
+                    together.append(hold)
+                else:
+                    env.clock.start(self._renew([hold]))
+            with self._mutex:
+                self._put(hold)
+        if together:
+            env.clock.start(self._renew(together))
+
+    async def _renew(self, holds: Sequence[Hold]) -> None:
+        """Renew these holds in one batch and put them back; whatever the store does, each has its next step."""
+        env = self._env
+        asked_at = env.clock.now()
+        operations: list[Renew] = []
+        asked: list[Hold] = []
+        for hold in holds:
+            if hold.ended is None and hold.renewing:
+                if hold.failing_since is None:
+                    hold.failing_since = asked_at
+                hold.shorten(asked_at, ttl=hold.ttl)
+                asked.append(hold)
+                operations.append(Renew(hold.key, hold.token, hold.ttl, hold.next_number()))
+        if not asked:
+            return
+        timeout = min(lease_call_timeout(env.timeout, ttl=hold.ttl) for hold in asked)
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await self._call(operations, timeout=timeout)
+        except LeasedError as error:
+            outcomes = [error] * len(asked)
+        for hold, outcome in zip(asked, outcomes, strict=True):
+            self._answered(hold, outcome, asked_at=asked_at)
+
+    async def _call(self, operations: Sequence[Renew], *, timeout: float) -> Sequence[Outcome]:
+        if len(operations) > 1:
+            return await self._store.many(operations, timeout=timeout)
+        only = operations[0]
+        return [await self._store.renew(only.key, only.token, ttl=only.ttl, number=only.number, timeout=timeout)]
+
+    def _answered(self, hold: Hold, outcome: Outcome, *, asked_at: float) -> None:
+        env = self._env
+        now = env.clock.now()
+        if isinstance(outcome, Held | Lost):
+            apply_renewal(env, hold, outcome, asked_at=asked_at)
+            hold.at_risk_told = False
+            hold.renew_due = INF if _at_last(hold) else renew_at(asked_at, believed_until=hold.valid_until)
+        elif isinstance(outcome, AccessDenied):
+            hold.denied, hold.failing_since, hold.renew_due = True, None, INF  # the hold stays good to its deadline
+            env.tell("denied", hold.key, lock=hold.name)
+        else:
+            if hold.failing_since == asked_at:
+                env.tell("renewal_failed", hold.key, lock=hold.name, data={"error": type(outcome).__name__})
+            if isinstance(outcome, StoreNotUsable):
+                lose(env, hold, "store_lost")
+            hold.renew_due = retry_renewal_at(now, believed_until=hold.valid_until, chance=env.chance)
+        if hold.ended is not None:
+            self.discard(hold)
+        else:
+            self._moved(hold)
+
+    def _moved(self, hold: Hold) -> None:
+        """The hold's next step may be earlier now: see that the loop wakes in time."""
+        with self._mutex:
+            if hold.moved is None:
+                return
+            self._put(hold)
+            wake = hold.due < self._wakes_at
+        if wake:
+            self._signal.set()
+
+    def _put(self, hold: Hold) -> None:
+        """Enter the hold at its next step, unless it stands there already."""
+        due = min(hold.valid_until, hold.renew_due, _at_risk_at(hold))
+        if due != hold.due:
+            hold.due = due
+            self._serial += 1
+            heappush(self._heap, (due, self._serial, weakref.ref(hold)))
+
+    def _take_due(self, now: float) -> list[Hold]:
+        taken: list[Hold] = []
+        with self._mutex:
+            while self._heap and self._heap[0][0] <= now + RENEWAL_GRID:
+                hold = _current(heappop(self._heap))
+                if hold is None:
+                    continue
+                hold.due = INF
+                taken.append(hold)
+        return taken
+
+    def _drop_stale(self) -> None:
+        while self._heap and _current(self._heap[0]) is None:
+            heappop(self._heap)
+
+    def _warn(self, hold: Hold) -> None:
+        hold.at_risk_told = True
+        self._env.tell("at_risk", hold.key, lock=hold.name)
+        if self._env.run_hook is not None:
+            for hook in hold.at_risk_hooks:
+                self._env.run_hook(hook)
+
+
+def _current(entry: tuple[float, int, weakref.ref[Hold]]) -> Hold | None:
+    """The hold of an entry, if it is alive and this is its latest entry."""
+    hold = entry[2]()
+    return hold if hold is not None and hold.due == entry[0] else None
+
+
+def _at_last(hold: Hold) -> bool:
+    """Whether renewing is over for good: it cannot move the end any more."""
+    return hold.denied or not hold.renewing or hold.valid_until >= hold.max_until - RENEWAL_GRID
+
+
+def _at_risk_at(hold: Hold) -> float:
+    """When renewals will have been failing for a third of the lease."""
+    if hold.failing_since is None or hold.at_risk_told:
+        return INF
+    return hold.failing_since + hold.ttl / 3.0

@@ -1,0 +1,204 @@
+"""The line of local waiters per key: only the front one asks the store. It never grants anything itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from leased.errors import LeasedError
+from leased.model import Claim, Status
+from leased.policy import POLL_MAX
+from leased.store import Clock, Store
+
+_CANCEL_TICK = 0.05
+_SHORTEST_NAP = 0.001
+
+
+class Line:
+    """Those who wait for one key in this process, in order of arrival, and what is known of its holder."""
+
+    __slots__ = ("places", "seen", "unwatch", "watching")
+
+    def __init__(self) -> None:
+        self.places: deque[Place] = deque()
+        self.seen: Status | None = None
+        self.watching = False
+        self.unwatch: Callable[[], None] | None = None
+
+
+class Lines:
+    """All lines of one store in this process, and the owners whose blocks are running or whose claims are asked.
+
+    Threads and tasks of any loop may share it: the mutex guards the data and is never held over an `await`.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._lines: dict[str, Line] = {}
+        self._reserved: dict[tuple[str, str], object] = {}
+
+    def place(self, claim: Claim, *, clock: Clock, waiting: bool, cancelled: Callable[[], bool] | None = None) -> Place:
+        """A place for one claim: in the line if it waits, outside it for a single try."""
+        return Place(self, claim, clock=clock, waiting=waiting, cancelled=cancelled)
+
+    def released(self, key: str) -> None:
+        """A lease on this key ended here, or a bell says so: wake whoever is first."""
+        if self._lines:
+            with self._mutex:
+                line = self._lines.get(key)
+                if line is not None and line.places:
+                    line.places[0].signal.set()
+
+    def block_ended(self, key: str, owner: str | None) -> None:
+        """The block that ran under this owner was left: its claim may be taken over again."""
+        if owner is not None:
+            with self._mutex:
+                self._free(key, owner)
+
+    def waiting(self, key: str) -> int:
+        """How many wait for this key in this process."""
+        with self._mutex:
+            line = self._lines.get(key)
+            return len(line.places) if line is not None else 0
+
+    def _free(self, key: str, owner: str) -> None:
+        self._reserved.pop((key, owner), None)
+        line = self._lines.get(key)
+        for place in line.places if line is not None else ():
+            if place.owner == owner:
+                place.signal.set()
+
+
+class Place:
+    """Where one claim stands. `leave` must follow, whatever happens."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        claim: Claim,
+        *,
+        clock: Clock,
+        waiting: bool,
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self.key = claim.key
+        self.owner = claim.owner
+        self.called = False
+        self._lines = lines
+        self._clock = clock
+        self._cancelled = cancelled
+        self._reserves = False
+        self._line: Line | None = None
+        if waiting:
+            self.signal = clock.signal()
+            with lines._mutex:
+                self._line = lines._lines.setdefault(claim.key, Line())
+                self._line.places.append(self)
+                self._call(self._line)
+
+    @property
+    def seen(self) -> Status | None:
+        """What the line knows of the holder."""
+        return self._line.seen if self._line is not None else None
+
+    async def turn(self, give_up_at: float) -> bool:
+        """Wait until this claim may ask the store; false when that did not come in time, or was cancelled."""
+        while not self._may_ask():
+            left = give_up_at - self._clock.now()
+            if left <= 0 or self._line is None or self.given_up():
+                return False
+            await self._wait(min(left, POLL_MAX))
+        return True
+
+    async def rest(self, store: Store, status: Status | None, *, nap: float, left: float) -> None:
+        """Until the next attempt: a signal, a bell, the holder's expiry, or the nap. The first rest only starts the
+        watch, so that what was released before it is seen by the attempt that follows."""
+        line = self._line
+        if line is None:
+            await self._clock.sleep(min(nap, max(left, 0.0)))
+            return
+        until = self._clock.now() + min(nap, left)
+        self.called = False
+        if status is not None:
+            self._note(line, status)
+            if status.free_in is not None:
+                until = min(until, self._clock.now() + status.free_in)
+        if not line.watching:
+            line.watching = True
+            if await self._watch(store, line):
+                return
+        while (nap := until - self._clock.now()) > 0 and not self.given_up():
+            if await self._wait(max(nap, _SHORTEST_NAP)):
+                return
+
+    def given_up(self) -> bool:
+        """Whether the caller's own event ended the wait."""
+        return self._cancelled is not None and self._cancelled()
+
+    def leave(self, *, keep_owner: bool = False) -> None:
+        """Leave the line, and let the next one ask. `keep_owner`: this owner's block begins, so its claims stay out."""
+        lines, line = self._lines, self._line
+        if line is None and not self._reserves:
+            return
+        with lines._mutex:
+            if self._reserves and not keep_owner and self.owner is not None:
+                self._reserves = False
+                lines._free(self.key, self.owner)
+            if line is not None:
+                front = line.places[0] is self
+                line.places.remove(self)
+                self._line = None
+                if not line.places:
+                    lines._lines.pop(self.key, None)
+                elif front:
+                    line.places[0].signal.set()
+        if line is not None and not line.places and line.unwatch is not None:
+            line.unwatch()
+
+    def _may_ask(self) -> bool:
+        if self._line is None and self.owner is None:
+            return True
+        with self._lines._mutex:
+            if self._line is not None and self._line.places[0] is not self and not self.called:
+                return False
+            if self.owner is not None and not self._reserves:
+                if (self.key, self.owner) in self._lines._reserved:
+                    return False
+                self._lines._reserved[self.key, self.owner] = self
+                self._reserves = True
+            return True
+
+    async def _wait(self, seconds: float) -> bool:
+        if self._cancelled is not None:
+            seconds = min(seconds, _CANCEL_TICK)
+        return await self.signal.wait(seconds)
+
+    async def _watch(self, store: Store, line: Line) -> bool:
+        """Watch for the whole line; a watch that fails does not end the wait, polling goes on beneath."""
+        unwatch: Callable[[], None] | None = None
+        try:
+            with suppress(LeasedError):
+                unwatch = await store.watch(self.key, lambda: self._lines.released(self.key))
+        finally:
+            with self._lines._mutex:
+                gone = not line.places
+                line.watching = unwatch is not None
+                line.unwatch = unwatch
+        if gone and unwatch is not None:
+            unwatch()
+        return unwatch is not None
+
+    def _note(self, line: Line, status: Status) -> None:
+        with self._lines._mutex:
+            line.seen = status
+            self._call(line)
+
+    def _call(self, line: Line) -> None:
+        """Let those ask at once whose owner is the holder's: they take over instead of waiting."""
+        owner = line.seen.owner if line.seen is not None else None
+        for place in line.places if owner is not None else ():
+            if place.owner == owner and not place.called:
+                place.called = True
+                place.signal.set()

@@ -1,0 +1,193 @@
+"""The recipe of a lock: its checked options as a value, shared by both faces. It holds nothing and asks nobody."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import secrets
+import socket
+import string
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from leased.checks import (
+    check_key,
+    check_metadata,
+    check_owner,
+    check_span,
+    check_ttl,
+    check_wait,
+    shown,
+)
+from leased.context import scoped_owner
+from leased.errors import InvalidRequest, LockNotAcquired, LockTimeout
+from leased.model import Claim, Status, Terms
+from leased.policy import DEFAULT_MAX_HOLD, DEFAULT_TTL, POLL_MAX, min_ttl
+
+MIN_TOKEN_LENGTH = 16
+MAX_TOKEN_LENGTH = 255
+
+_process_terms: tuple[int, str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What `lock(...)` was given, checked. Seconds are floats."""
+
+    key: str
+    ttl: float
+    wait: float
+    owner: str | None
+    renew: bool | None
+    enforce: bool
+    if_lost: Literal["raise", "return"]
+    max_hold: float
+    hold_at_least: float
+    lock_delay: float
+    metadata: str
+    retry_delay: float | None
+    name: str | None
+
+    def claim(self, *, key: str, token: str | None, request_id: str | None) -> Claim:
+        """A claim on `key` under this recipe, with a new token unless the caller brought one."""
+        held_by, process_metadata = _this_process()
+        metadata = process_metadata if self.metadata == "{}" else f"{process_metadata[:-1]}, {self.metadata[1:]}"
+        terms = Terms(self.max_hold, self.hold_at_least, self.lock_delay, held_by, metadata)
+        owner = self.owner if self.owner is not None else scoped_owner()
+        return Claim(key, mint() if token is None else token, self.ttl, owner, request_id, terms)
+
+
+def make_recipe(
+    key: str,
+    *,
+    margin: float,
+    ttl: object = DEFAULT_TTL,
+    wait: object = 0,
+    owner: str | None = None,
+    renew: bool | None = None,
+    enforce: bool = False,
+    if_lost: str = "raise",
+    max_hold: object = DEFAULT_MAX_HOLD,
+    hold_at_least: object = 0,
+    lock_delay: object = 0,
+    metadata: Mapping[str, Any] | None = None,
+    retry_delay: object = None,
+    name: str | None = None,
+) -> Recipe:
+    """Check every option of a lock; raises `InvalidRequest` that names the value, the limit and the next step."""
+    checked_ttl, checked_wait = check_ttl(ttl, margin=margin), check_wait(wait)
+    if if_lost not in ("raise", "return"):
+        raise InvalidRequest(f"if_lost must be 'raise' or 'return', not {shown(if_lost)!r}")
+    if enforce and renew:
+        raise InvalidRequest("enforce=True is a fixed lease and never renews", hint="leave renew out")
+    if enforce and checked_wait >= checked_ttl:
+        raise InvalidRequest(
+            f"enforce=True counts the lease from the moment of asking, so ttl ({checked_ttl:g} s) must exceed "
+            f"wait ({checked_wait:g} s)",
+            hint="raise ttl or lower wait",
+        )
+    return Recipe(
+        key=check_key(key),
+        ttl=checked_ttl,
+        wait=checked_wait,
+        owner=check_owner(owner),
+        renew=renew,
+        enforce=enforce,
+        if_lost="return" if if_lost == "return" else "raise",
+        max_hold=check_span(max_hold, what="max_hold", least=min_ttl(margin)),
+        hold_at_least=check_span(hold_at_least, what="hold_at_least"),
+        lock_delay=check_span(lock_delay, what="lock_delay"),
+        metadata=json.dumps(check_metadata(metadata)),
+        retry_delay=None
+        if retry_delay is None
+        else check_span(retry_delay, what="retry_delay", least=0.001, most=POLL_MAX),
+        name=name,
+    )
+
+
+def mint() -> str:
+    """A new token: 128 random bits as text."""
+    return secrets.token_urlsafe(16)
+
+
+def check_token(token: object) -> str:
+    """A token that the caller brought, or `InvalidRequest` (which does not show it)."""
+    if not isinstance(token, str) or not MIN_TOKEN_LENGTH <= len(token) <= MAX_TOKEN_LENGTH or not token.isascii():
+        raise InvalidRequest(
+            f"a token is {MIN_TOKEN_LENGTH} to {MAX_TOKEN_LENGTH} ASCII characters with at least 128 random bits",
+            hint="use secrets.token_urlsafe(16)",
+        )
+    return token
+
+
+def key_maker(template: str, fn: Callable[..., Any]) -> Callable[..., str]:
+    """From a template such as `order:{order_id}` and a function, what makes the key from that function's arguments."""
+    try:
+        fields = {text for _, text, _, _ in string.Formatter().parse(template) if text is not None}
+    except ValueError as error:
+        raise InvalidRequest(f"key template {shown(template)!r}: {error}", hint="write a literal brace twice") from None
+    if not fields:
+        return lambda *args, **kwargs: template
+    signature = inspect.signature(fn)
+    names = {text.partition(".")[0].partition("[")[0] for text in fields}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    unknown = sorted(name for name in names if name not in signature.parameters)
+    if unknown and not (open_ended and all(unknown)):
+        raise InvalidRequest(
+            f"key template {shown(template)!r} names {', '.join(unknown) or 'no parameter'}, which "
+            f"{getattr(fn, '__qualname__', fn)} does not have",
+            hint=f"its parameters are: {', '.join(signature.parameters) or 'none'}",
+        )
+
+    def make(*args: Any, **kwargs: Any) -> str:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                values = {**values.pop(parameter.name, {}), **values}
+        try:
+            return check_key(template.format_map(values))
+        except (KeyError, AttributeError, IndexError) as error:
+            raise InvalidRequest(f"key template {shown(template)!r} cannot be filled in: {error!r}") from None
+
+    return make
+
+
+def not_acquired(key: str, *, wait: float, holder: Status | None, cancelled: bool = False) -> LockNotAcquired:
+    """The error that tells who has the key, for how long, and what to do."""
+    who = _describe(key, holder)
+    if cancelled:
+        return LockNotAcquired(f"gave up waiting, as the caller asked: {who}", key=key, holder=holder)
+    if wait > 0:
+        return LockTimeout(
+            f"waited {wait:g} s: {who}", key=key, holder=holder, timeout=wait, hint="a longer wait= would go on waiting"
+        )
+    return LockNotAcquired(who, key=key, holder=holder, hint="wait= would wait for it")
+
+
+def _describe(key: str, holder: Status | None) -> str:
+    if holder is None or holder.state == "free":
+        return f"{key!r} is held by somebody else"
+    if holder.state == "closed":
+        return f"{key!r} is closed for another {holder.free_in or 0.0:.1f} s"
+    owner = f", owner {shown(holder.owner)!r}" if holder.owner else ""
+    return (
+        f"{key!r} is held by {shown(holder.held_by or 'somebody else')}{owner}; "
+        f"its lease ends in {holder.expires_in or 0.0:.1f} s unless renewed"
+    )
+
+
+def _this_process() -> tuple[str, str]:
+    """`program@host:pid` and the metadata that every lease of this process carries."""
+    global _process_terms
+    pid = os.getpid()
+    if _process_terms is None or _process_terms[0] != pid:
+        host = socket.gethostname()
+        program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else sys.executable or "python")[:64]
+        metadata = json.dumps({"host": host, "pid": pid, "program": program})
+        _process_terms = (pid, f"{program}@{host}:{pid}", metadata)
+    return _process_terms[1], _process_terms[2]

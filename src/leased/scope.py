@@ -1,0 +1,64 @@
+"""How a block under a lease begins and ends, as pure decisions shared by both faces. It asks no store."""
+
+from __future__ import annotations
+
+import sys
+
+from leased import context
+from leased.errors import LeaseDeadlineExceeded, LeasedError, LockDeadlock
+from leased.hold import Hold, lost_error
+from leased.model import LostReason
+from leased.observe import log
+from leased.recipe import Recipe
+
+
+def refuse_deadlock(lines: object, key: str, runner: object) -> None:
+    """Raise `LockDeadlock` if a block of this thread or task, which encloses the caller, holds the key."""
+    block = context.enclosing(lines, key, runner)
+    if block is not None and not block.handle.lost:
+        raise LockDeadlock(
+            f"waiting for {key!r} would never end: this thread or task took it at {block.taken_at} and is still inside",
+            key=key,
+            taken_at=block.taken_at,
+            hint="pass the handle on, or take the key once",
+        )
+
+
+def caller_place(depth: int) -> str:
+    """file:line of the frame so many calls above the caller of this function."""
+    frame = sys._getframe(depth + 1)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def ending_error(
+    recipe: Recipe, hold: Hold, error: BaseException | None, *, lost: LostReason | None, returns: bool
+) -> LeasedError | None:
+    """What a block raises at its end instead of, or on top of, what its body raised; `None`: nothing.
+
+    | body | lease | answer |
+    | --- | --- | --- |
+    | any | an enforced one ran out | `LeaseDeadlineExceeded` |
+    | failed | lost | `LockLost`, to be chained from the body's error |
+    | succeeded | lost | `LockLost`, but `None` if `returns` (`run()`, or `if_lost="return"`) |
+    | any | held to the end | `None` |
+    """
+    if lost is None:
+        return None
+    if recipe.enforce and lost in ("expired", "max_hold"):
+        return LeaseDeadlineExceeded(
+            f"the enforced lease on {hold.key!r} ran out after {recipe.ttl:g} s and its body was interrupted",
+            key=hold.key,
+            reason=lost,
+            hint="give it a longer ttl, or do less in the body",
+        )
+    if error is None and returns:
+        return None
+    return lost_error(hold.key, lost)
+
+
+def note_release_problem(hold: Hold, problem: LeasedError, error: BaseException | None) -> None:
+    """A release that failed never replaces what the body raised: it is attached as a note, and logged."""
+    text = f"the lease on {hold.key!r} could not be released ({problem}); it ends by itself"
+    log.warning("%s", text)
+    if error is not None:
+        error.add_note(text)

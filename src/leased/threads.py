@@ -1,0 +1,100 @@
+"""What the blocking face runs beside its callers: the renewal thread, its two workers, and hooks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from leased.clocks import step
+from leased.hold import Hook
+from leased.keeper import Keeper
+from leased.observe import log
+from leased.store import Clock, Signal
+
+_WORKERS = 2
+_IDLE = 10.0
+
+
+class Workers:
+    """At most two daemon threads that run what is submitted; they come when needed and go when idle."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._threads = 0
+        self._pending = 0
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Run this soon, in one of the threads."""
+        with self._mutex:
+            self._pending += 1
+            start = self._threads < min(_WORKERS, self._pending)
+            self._threads += start
+        self._work.put(work)
+        if start:
+            threading.Thread(target=self._run, name="leased-renewal-call", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=_IDLE)
+            except queue.Empty:
+                with self._mutex:
+                    if self._pending == 0:
+                        self._threads -= 1
+                        return
+                continue
+            try:
+                work()
+            except Exception:  # whatever a store did: the thread and the other leases go on
+                log.exception("a renewal failed in an unexpected way")
+            finally:
+                with self._mutex:
+                    self._pending -= 1
+
+
+class KeeperClock:
+    """The given clock, but started work runs in the workers: a call that hangs does not stop the keeper's loop."""
+
+    def __init__(self, clock: Clock, workers: Workers) -> None:
+        self._clock = clock
+        self._workers = workers
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock.now()
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.wall()
+
+    async def sleep(self, seconds: float) -> None:
+        """Block this thread for so long."""
+        await self._clock.sleep(seconds)
+
+    def signal(self) -> Signal:
+        """A new signal."""
+        return self._clock.signal()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in one of the workers."""
+        self._workers.submit(lambda: step(work))
+
+
+def start_keeper(keeper: Keeper) -> None:
+    """Run the keeper's loop in a daemon thread; it ends some time after the last lease."""
+    threading.Thread(target=lambda: step(keeper.run()), name="leased-renewal", daemon=True).start()
+
+
+def run_hook(hook: Hook) -> None:
+    """Call a hook in a thread of its own, where it may dawdle or raise without harm."""
+
+    def call() -> None:
+        try:
+            hook()
+        except Exception:  # somebody else's code: its failure is logged and harms no lease
+            log.exception("a hook of a lease failed")
+
+    threading.Thread(target=call, name="leased-hook", daemon=True).start()
