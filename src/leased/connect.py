@@ -6,7 +6,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
@@ -16,7 +16,7 @@ from leased.checks import check_key, check_span, shown
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.model import EXCLUSIVITY, Assurance, exclusivity_rank
 from leased.observe import Observer
-from leased.policy import CLOCK_MARGIN, OPERATION_TIMEOUT
+from leased.policy import CLOCK_MARGIN, OPERATION_TIMEOUT, SKEW_MARGIN
 from leased.queue import Lines
 from leased.store import Clock, Store
 
@@ -35,7 +35,7 @@ class Options:
     timeout: float = OPERATION_TIMEOUT
     namespace: str = ""
     clock_margin: float = CLOCK_MARGIN
-    skew_margin: float = 1.0
+    skew_margin: float = SKEW_MARGIN
     takeover: Literal["margin", "observe"] = "margin"
     require: str | None = None
     observer: Observer | None = None
@@ -89,11 +89,12 @@ def read_url(url: str, options: Options, **given: object) -> Target:
     if mine:
         rest = urlencode([pair for pair in pairs if not pair[0].startswith("leased_")])
         url = f"{before}?{rest}" if rest else before
+    defaults = {field.name: field.default for field in fields(Options)}
     for name, value in mine.items():
         if name not in _TEXT_OPTIONS:
             known = ", ".join(f"leased_{option}" for option in _TEXT_OPTIONS)
             raise InvalidRequest(f"the URL has the unknown parameter leased_{shown(name)}", hint=f"known are {known}")
-        if given.get(name) is not None:
+        if given.get(name, defaults.get(name)) != defaults.get(name):
             raise InvalidRequest(f"{name} is given twice: as leased_{name} in the URL and as an argument")
         given[name] = value
     return Target(url, scheme, hide_secrets(url), _check_options(options, given))

@@ -201,6 +201,13 @@ async def hand_back(store: Store, env: Env, claims: tuple[Claim, ...]) -> None:
                 break
 
 
+async def drop(store: Store, env: Env, hold: Hold, claim: Claim) -> None:
+    """A grant whose caller went away before it could use it: hand it back."""
+    hold.end("released")
+    env.lines.block_ended(hold.key, hold.owner)
+    await shielded(env.clock, lambda: hand_back(store, env, (replace(claim, token=hold.token),)))
+
+
 async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run work to its end although the caller is cancelled or interrupted meanwhile; that is raised afterwards."""
     finished, struck = False, None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from leased.checks import check_key, shown
 from leased.errors import InvalidRequest
-from leased.hold import INF, Hold
+from leased.hold import Hold
 from leased.model import LostReason
 from leased.observe import log
 from leased.recipe import check_token
@@ -21,6 +20,8 @@ _MAX_DUMP = 4096
 
 class HandleFacts:
     """A lease that is alive in this process. Any thread or task that has it may read, renew and release it."""
+
+    __slots__ = ("__weakref__", "_clock", "_hold", "_scoped")
 
     _hold: Hold
     _clock: Clock
@@ -106,12 +107,6 @@ class HandleFacts:
             return
         log.warning("a handle on %r was dropped without release: it is not renewed and ends by itself", hold.key)
         warnings.warn(f"a leased handle on {hold.key!r} was dropped without release()", ResourceWarning, stacklevel=2)
-
-
-def keep_for_hooks(hold: Hold, add: Callable[[], None]) -> None:
-    """A hook needs somebody who watches the deadline: keep a hold that nobody keeps yet."""
-    if hold.moved is None and hold.ended is None and not hold.forked and hold.valid_until < INF:
-        add()
 
 
 def read_dump(text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 from leased.errors import LockLost, LockNotHeld
 from leased.model import Claim, Lease, LostReason, Released
@@ -28,6 +28,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
+class KeepsHolds(Protocol):
+    """Whoever renews a hold and notices its loss."""
+
+    def moved(self, hold: Hold) -> None:
+        """The hold's deadline or next renewal changed."""
+        ...
+
+    def discard(self, hold: Hold) -> None:
+        """Keep this hold no longer."""
+        ...
+
+
 class Hold:
     """One lease as this process sees it: believed until `valid_until` on the local clock, never longer.
 
@@ -41,18 +53,18 @@ class Hold:
         "applied",
         "at_risk_hooks",
         "at_risk_told",
-        "denied",
         "due",
         "ended",
         "failing_since",
         "fencing_token",
         "generation",
+        "keeper",
         "key",
+        "last_reason",
         "late",
         "lost_hooks",
         "margin",
         "max_until",
-        "moved",
         "name",
         "number",
         "outcome",
@@ -81,7 +93,7 @@ class Hold:
         self.ended: LostReason | Literal["released"] | None = None
         self.outcome: Released | None = None
         self.release_unanswered = False
-        self.denied = False
+        self.last_reason: LostReason | None = None  # why it is not renewed any more, if that is known
         self.name: str | None = None
         self.stop: Callable[[], None] | None = None
         self.lost_hooks: list[Hook] = []
@@ -91,7 +103,7 @@ class Hold:
         self.renewing = False
         self.renew_due = INF
         self.due = INF
-        self.moved: Callable[[Hold], None] | None = None
+        self.keeper: KeepsHolds | None = None
         self._mutex = threading.Lock()
 
     @property
@@ -110,8 +122,8 @@ class Hold:
         with self._mutex:
             self.ttl = ttl
             self.valid_until = min(self.valid_until, asked_at + usable(ttl, margin=self.margin))
-        if self.moved is not None:
-            self.moved(self)
+        if self.keeper is not None:
+            self.keeper.moved(self)
 
     def renewed(self, lease: Lease, asked_at: float, *, now: float) -> bool:
         """Take over what a renewal (or a look) was answered, unless the hold is over; answers older than one already
@@ -124,8 +136,8 @@ class Hold:
                 self.applied = lease.renewal
                 self.valid_until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=self.margin)
                 self.failing_since = None
-        if self.moved is not None:
-            self.moved(self)
+        if self.keeper is not None:
+            self.keeper.moved(self)
         return True
 
     def end(self, reason: LostReason | Literal["released"]) -> bool:
@@ -146,8 +158,8 @@ class Hold:
             return None if self.ended == "released" else self.ended
         if now < self.valid_until:
             return None
-        if self.denied:
-            return "denied"
+        if self.last_reason is not None:
+            return self.last_reason
         return "max_hold" if self.valid_until >= self.max_until - 0.001 else "expired"
 
     def check(self, now: float) -> None:

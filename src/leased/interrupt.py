@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+from types import FrameType
 
 _AGAIN_AFTER = 0.05
 
@@ -15,8 +17,9 @@ class BodyInterrupted(BaseException):
 class Interrupter:
     """Strikes one thread, again and again, from `strike` until `leave`; never after `leave` has returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, entered_from: FrameType) -> None:
         self._thread_id = threading.get_ident()
+        self._entered_from: FrameType | None = entered_from
         self._mutex = threading.Lock()
         self._left = threading.Event()
         self.struck = False
@@ -31,6 +34,7 @@ class Interrupter:
             try:
                 with self._mutex:
                     self._left.set()
+                    self._entered_from = None
                     if self.struck:
                         _inject(self._thread_id, None)
                 return
@@ -40,11 +44,19 @@ class Interrupter:
     def _strike(self) -> None:
         while True:
             with self._mutex:
-                if self._left.is_set():
+                if self._left.is_set() or not self._inside():
                     return
                 self.struck = True
                 _inject(self._thread_id, BodyInterrupted)
             self._left.wait(_AGAIN_AFTER)
+
+    def _inside(self) -> bool:
+        """Whether the frame that entered the block still runs: a strike that came as the block was being left may have
+        carried the thread past it."""
+        frame = sys._current_frames().get(self._thread_id)
+        while frame is not None and frame is not self._entered_from:
+            frame = frame.f_back
+        return frame is not None
 
 
 def _inject(thread_id: int, error: type[BaseException] | None) -> None:

@@ -43,14 +43,14 @@ class Keeper:
     def add(self, hold: Hold, *, renewing: bool) -> bool:
         """Keep this hold: notice its loss, and renew it if `renewing`. True if `run` has to be started."""
         now = self._env.clock.now()
-        hold.renewing = hold.renewing or renewing
+        hold.renewing = (hold.renewing or renewing) and not self._closed
         if hold.renewing and not _at_last(hold):
             hold.renew_due = renew_at(now, believed_until=hold.valid_until)
         with self._mutex:
-            self._kept += hold.moved is None
-            hold.moved = self._moved
+            self._kept += hold.keeper is None
+            hold.keeper = self
             self._put(hold)
-            start = not self._running and not self._closed
+            start = not self._running
             self._running = self._running or start
             wake = not start and hold.due < self._wakes_at
         if wake:
@@ -60,36 +60,57 @@ class Keeper:
     def discard(self, hold: Hold) -> None:
         """Keep this hold no longer; no renewal of it is started from now on."""
         with self._mutex:
-            if hold.moved is None:
+            if hold.keeper is None:
                 return
-            hold.moved = None
+            hold.keeper = None
             hold.renewing, hold.due = False, INF
             self._kept -= 1
             if len(self._heap) > _COMPACT_AT + 2 * self._kept:
                 self._heap = [entry for entry in self._heap if _current(entry) is not None]
                 heapify(self._heap)
 
+    def moved(self, hold: Hold) -> None:
+        """The hold's deadline or next renewal changed: see that the loop wakes in time."""
+        with self._mutex:
+            if hold.keeper is None:
+                return
+            self._put(hold)
+            wake = hold.due < self._wakes_at
+        if wake:
+            self._signal.set()
+
     def close(self) -> None:
-        """End the loop; nothing is renewed from now on, and losses show on the handles only."""
+        """Renew nothing from now on; losses are noticed until the last hold has gone."""
         self._closed = True
+        with self._mutex:
+            holds = [hold for entry in self._heap if (hold := _current(entry)) is not None]
+        for hold in holds:
+            hold.renewing, hold.renew_due = False, INF
+            self.moved(hold)
         self._signal.set()
 
     async def run(self) -> None:
-        """The loop. It ends when closed, or after a while without leases."""
-        while not self._closed:
-            now = self._env.clock.now()
-            with self._mutex:
-                self._drop_stale()
-                self._wakes_at = self._heap[0][0] if self._heap else now + _IDLE
-                idle = not self._heap
-            nap = self._wakes_at - now if idle else min(self._wakes_at - now, POLL_MAX)
-            if nap > 0 and not await self._signal.wait(nap) and idle:
+        """The loop. It ends some time after the last lease, at once when closed."""
+        try:
+            while True:
+                now = self._env.clock.now()
                 with self._mutex:
-                    if not self._heap:
-                        break
-            self._step()
-        with self._mutex:
+                    self._drop_stale()
+                    idle = not self._heap
+                    self._wakes_at = now + _IDLE if idle else self._heap[0][0]
+                    if idle and self._closed:
+                        self._running = False
+                        return
+                nap = self._wakes_at - now if idle else min(self._wakes_at - now, POLL_MAX)
+                if nap > 0 and not await self._signal.wait(nap) and idle:
+                    with self._mutex:
+                        if not self._heap:
+                            self._running = False
+                            return
+                self._step()
+        except BaseException:
             self._running = False
+            raise
 
     def _step(self) -> None:
         """Everything that is due now: losses at once, renewals as batches of their own."""
@@ -154,7 +175,7 @@ class Keeper:
             hold.at_risk_told = False
             hold.renew_due = INF if _at_last(hold) else renew_at(asked_at, believed_until=hold.valid_until)
         elif isinstance(outcome, AccessDenied):
-            hold.denied, hold.failing_since, hold.renew_due = True, None, INF  # the hold stays good to its deadline
+            hold.last_reason, hold.failing_since, hold.renew_due = "denied", None, INF  # good to its deadline
             env.tell("denied", hold.key, lock=hold.name)
         else:
             if hold.failing_since == asked_at:
@@ -165,17 +186,7 @@ class Keeper:
         if hold.ended is not None:
             self.discard(hold)
         else:
-            self._moved(hold)
-
-    def _moved(self, hold: Hold) -> None:
-        """The hold's next step may be earlier now: see that the loop wakes in time."""
-        with self._mutex:
-            if hold.moved is None:
-                return
-            self._put(hold)
-            wake = hold.due < self._wakes_at
-        if wake:
-            self._signal.set()
+            self.moved(hold)
 
     def _put(self, hold: Hold) -> None:
         """Enter the hold at its next step, unless it stands there already."""
@@ -216,7 +227,7 @@ def _current(entry: tuple[float, int, weakref.ref[Hold]]) -> Hold | None:
 
 def _at_last(hold: Hold) -> bool:
     """Whether renewing is over for good: it cannot move the end any more."""
-    return hold.denied or not hold.renewing or hold.valid_until >= hold.max_until - RENEWAL_GRID
+    return hold.last_reason is not None or not hold.renewing or hold.valid_until >= hold.max_until - RENEWAL_GRID
 
 
 def _at_risk_at(hold: Hold) -> float:

@@ -153,11 +153,10 @@ class Released:
 class Renewed:
     """How a renewal ended: true when the lease goes on, otherwise false with a reason.
 
-    `reason` is empty, `lease_lost` (then `lost_reason` says why), `released`, or `no_answer`: the store gave none and
-    the earlier deadline stands.
+    `reason` is empty, `lease_lost` (then `lost_reason` says why) or `released`.
     """
 
-    reason: Literal["", "lease_lost", "released", "no_answer"] = ""
+    reason: Literal["", "lease_lost", "released"] = ""
     lost_reason: LostReason | None = None
 
     def __bool__(self) -> bool:

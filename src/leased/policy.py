@@ -32,6 +32,9 @@ MAX_METADATA_SIZE = 1024
 OPERATION_TIMEOUT = 5.0
 """Seconds one call to a store may take (`connect(timeout=…)`)."""
 
+SKEW_MARGIN = 1.0
+"""Seconds by which clients' wall clocks may differ, for stores without a clock to ask (`connect(skew_margin=…)`)."""
+
 MIN_CALL_TIMEOUT = 0.1
 """Seconds the last attempt of a wait may take beyond it: a round trip, so that a short wait can ask at all."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 from leased import context
 from leased.errors import LeaseDeadlineExceeded, LeasedError, LockDeadlock
@@ -10,6 +12,8 @@ from leased.hold import Hold, lost_error
 from leased.model import LostReason
 from leased.observe import log
 from leased.recipe import Recipe
+
+T = TypeVar("T")
 
 
 def refuse_deadlock(lines: object, key: str, runner: object) -> None:
@@ -24,14 +28,20 @@ def refuse_deadlock(lines: object, key: str, runner: object) -> None:
         )
 
 
-def caller_place(depth: int) -> str:
-    """file:line of the frame so many calls above the caller of this function."""
-    frame = sys._getframe(depth + 1)
+def place_of(frame: FrameType) -> str:
+    """file:line of where a block is written, for messages."""
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def end_quietly(hold: Hold, reason: LostReason) -> None:
+    """End a hold on purpose: it is lost here for this reason, and nobody keeps it any more."""
+    hold.end(reason)
+    if hold.keeper is not None:
+        hold.keeper.discard(hold)
+
+
 def ending_error(
-    recipe: Recipe, hold: Hold, error: BaseException | None, *, lost: LostReason | None, returns: bool
+    recipe: Recipe | None, hold: Hold, error: BaseException | None, *, lost: LostReason | None, returns: bool
 ) -> LeasedError | None:
     """What a block raises at its end instead of, or on top of, what its body raised; `None`: nothing.
 
@@ -40,11 +50,11 @@ def ending_error(
     | any | an enforced one ran out | `LeaseDeadlineExceeded` |
     | failed | lost | `LockLost`, to be chained from the body's error |
     | succeeded | lost | `LockLost`, but `None` if `returns` (`run()`, or `if_lost="return"`) |
-    | any | held to the end | `None` |
+    | any | held to the end, or handed over on purpose | `None` |
     """
-    if lost is None:
+    if lost is None or lost == "handed_over":
         return None
-    if recipe.enforce and lost in ("expired", "max_hold"):
+    if recipe is not None and recipe.enforce and lost in ("expired", "max_hold"):
         return LeaseDeadlineExceeded(
             f"the enforced lease on {hold.key!r} ran out after {recipe.ttl:g} s and its body was interrupted",
             key=hold.key,
@@ -62,3 +72,31 @@ def note_release_problem(hold: Hold, problem: LeasedError, error: BaseException 
     log.warning("%s", text)
     if error is not None:
         error.add_note(text)
+
+
+class RunResult(Generic[T]):
+    """What `run` gives: it unpacks as `(ran, value)` and is true if the function ran.
+
+    `ran` is false when the key was not granted: then the function was not called and `value` is `None`. `lost` says
+    that the lease ended before the function did; `handle` is the handle it ran under.
+    """
+
+    __slots__ = ("handle", "lost", "ran", "value")
+
+    def __init__(self, *, ran: bool, value: T | None, lost: bool, handle: Any) -> None:
+        self.ran = ran
+        self.value = value
+        self.lost = lost
+        self.handle = handle
+
+    def __iter__(self) -> Iterator[Any]:
+        """`ran, value`."""
+        return iter((self.ran, self.value))
+
+    def __bool__(self) -> bool:
+        """Whether the function ran."""
+        return self.ran
+
+    def __repr__(self) -> str:
+        """The result as it unpacks."""
+        return f"RunResult(ran={self.ran}, value={self.value!r}, lost={self.lost})"

@@ -1,0 +1,117 @@
+"""One store as one process has opened it for one face: what its locks and handles share. It holds no lock logic."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from leased.checks import shown
+from leased.connect import Face, Options, Target, check_assurance, hide_secrets, lines_of, open_store, read_url
+from leased.engine import Env
+from leased.errors import InvalidRequest, StoreNotUsable
+from leased.hold import Hold, Hook
+from leased.observe import Observer, log
+from leased.queue import Lines
+from leased.recipe import mint
+from leased.store import Clock, Store
+
+
+class Client:
+    """The store, the environment of the engine, and which blocks and bare handles are alive."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        face: Face,
+        store: Store | None,
+        run_hook: Callable[[Hook], None],
+        keep: Callable[[Client, Hold, bool], None],
+    ) -> None:
+        options = target.options
+        self.store = open_store(target, face=face) if store is None else store
+        self.env = Env(
+            clock=options.clock,
+            chance=random.Random(),
+            mint=mint,
+            lines=lines_of(target) if store is None else _lines_of_store(store),
+            timeout=options.timeout,
+            margin=options.clock_margin,
+            observer=options.observer,
+            run_hook=run_hook,
+        )
+        self._keep = keep
+        self.shown = target.shown
+        self.closed = False
+        self.closers: list[Callable[[], None]] = []
+        self.blocks: set[Hold] = set()
+        self.bare: weakref.WeakSet[Hold] = weakref.WeakSet()
+        check_assurance(self.store.assurance(), options.require, shown_url=target.shown)
+        _clients.add(self)
+
+    def keep(self, hold: Hold, *, renewing: bool) -> None:
+        """Notice this hold's loss, and renew it if `renewing`."""
+        self._keep(self, hold, renewing)
+
+    def check_open(self) -> None:
+        """Raise `StoreNotUsable` once closed: nothing is granted any more."""
+        if self.closed:
+            raise StoreNotUsable(f"the Locks on {self.shown} was closed", hint="connect again")
+
+    def close(self) -> bool:
+        """Grant nothing any more; what still runs is lost (`closed`) at its deadline. True if the store can go now."""
+        self.closed = True
+        for hold in tuple(self.blocks) + tuple(self.bare):
+            hold.last_reason = "closed"
+        for stop_keeping in self.closers:
+            stop_keeping()
+        return not self.blocks
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_store_lines: weakref.WeakKeyDictionary[Store, Lines] = weakref.WeakKeyDictionary()
+
+
+def make_target(url: str | Store, *, clock: Clock, observer: Observer | None, given: dict[str, Any]) -> Target:
+    """What `connect` was given, checked. A store object takes the place of a URL, for tests and stores of one's own."""
+    options = Options(clock, observer=observer)
+    if isinstance(url, str):
+        return read_url(url, options, **given)
+    return replace(read_url("memory:", options, **given), shown=f"a {type(url).__name__}")
+
+
+def reconnecting(target: Target, store: Store | None) -> tuple[str, dict[str, Any]]:
+    """What a pickled `Locks` consists of: its URL and options. A store object and a URL with a secret are refused."""
+    if store is not None or "@" in target.url or "?" in target.url:
+        raise TypeError(
+            f"the locks on {target.shown} cannot be pickled: what it takes to connect is a secret or an object of this "
+            "process; call connect() where the copy is needed"
+        )
+    names = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
+    return target.url, {name: getattr(target.options, name) for name in names}
+
+
+def _lines_of_store(store: Store) -> Lines:
+    lines = _store_lines.get(store)
+    if lines is None:
+        lines = _store_lines.setdefault(store, Lines())
+    return lines
+
+
+def _say_what_is_left() -> None:
+    """At exit: leases that nobody released end by themselves, after their ttl; say so once."""
+    left = sorted(
+        {hold.key for client in _clients for hold in client.bare if hold.remaining(client.env.clock.now()) > 0}
+    )
+    if left:
+        log.warning("the program ends with %d lease(s) not released, such as on %r", len(left), left[0])
+
+
+atexit.register(_say_what_is_left)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: (_clients.clear(), _store_lines.clear()))

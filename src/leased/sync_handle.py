@@ -1,0 +1,274 @@
+"""Blocking handles and blocks: what is alive under a lease in the blocking face. The decisions are the engine's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from leased import context, engine
+from leased.checks import Duration, check_ttl
+from leased.client import Client
+from leased.clocks import step
+from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
+from leased.handle import HandleFacts
+from leased.hold import Hold, Hook
+from leased.interrupt import BodyInterrupted, Interrupter
+from leased.model import Claim, Contended, Released, Renewed
+from leased.recipe import Recipe, not_acquired
+from leased.scope import end_quietly, ending_error, note_release_problem, place_of, refuse_deadlock
+
+
+class Handle(HandleFacts):
+    """A lease that is alive in this process: a value that any thread may read, renew and release.
+
+    A bare handle (from `acquire`) is not renewed unless asked; one that is forgotten ends after its ttl.
+    """
+
+    __slots__ = ("_block", "_client", "_recipe")
+
+    def __init__(self, client: Client, hold: Hold, recipe: Recipe | None, *, scoped: bool) -> None:
+        self._client = client
+        self._clock = client.env.clock
+        self._hold = hold
+        self._recipe = recipe
+        self._scoped = scoped
+        self._block: context.Block | None = None
+
+    def renew(self, ttl: Duration | None = None) -> Renewed:
+        """Set the lease to end `ttl` seconds from now (default: its ttl); a smaller ttl shortens it.
+
+        False with a reason when the lease is lost: nothing revives it. Raises `StoreUnavailable` when there was no
+        answer (the earlier deadline stands) and `AccessDenied` when a rule refuses (the lease goes on to its deadline).
+        """
+        seconds = None if ttl is None else check_ttl(ttl, margin=self._client.env.margin)
+        return step(engine.renew(self._client.store, self._client.env, self._hold, ttl=seconds))
+
+    def extend(self, ttl: Duration | None = None) -> None:
+        """As `renew`, but raises `LockNotHeld` when the lease is lost or was released."""
+        outcome = self.renew(ttl)
+        if not outcome:
+            reason = outcome.lost_reason or outcome.reason
+            raise LockNotHeld(f"the lease on {self.key!r} cannot be extended: {reason}", key=self.key, reason=reason)
+
+    def release(self) -> Released:
+        """Free the key. False with a reason (`not_holder`, `expired`, `already_released`) when there was nothing to free;
+        never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: it can be called again."""
+        if self._hold.keeper is not None:
+            self._hold.keeper.discard(self._hold)
+        return step(engine.release(self._client.store, self._client.env, self._hold))
+
+    def hand_over(self) -> str:
+        """The handle as text, for `restore` elsewhere; here the lease is lost (`handed_over`): neither renewed nor
+        released any more. Raises `LockLost` or `LockNotHeld` if it is not held."""
+        self.ensure_held()
+        text = self.dump()
+        end_quietly(self._hold, "handed_over")
+        return text
+
+    def on_lost(self, callback: Hook) -> None:
+        """Call `callback` once, without arguments, in a thread of its own, when the lease is lost; at once if it is."""
+        self._hook(self._hold.lost_hooks, callback, now=self.lost)
+
+    def on_at_risk(self, callback: Hook) -> None:
+        """Call `callback` once, in a thread of its own, when renewals have been failing for a third of the lease."""
+        self._hook(self._hold.at_risk_hooks, callback, now=False)
+
+    def __enter__(self) -> Handle:
+        """Enter a block under this lease, which releases it at its end. Raises `LockLost` or `LockNotHeld` if over."""
+        self.ensure_held()
+        self._scoped = True
+        self._enter_block(None, taken_at=place_of(sys._getframe(1)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release; a lost lease is told as `with lock` does."""
+        returns = self._recipe is not None and self._recipe.if_lost == "return"
+        ending = self._leave_block(error, returns=returns)
+        if ending is not None:
+            raise ending from error
+
+    def _hook(self, hooks: list[Hook], callback: Hook, *, now: bool) -> None:
+        run_hook = self._client.env.run_hook
+        if now and run_hook is not None:
+            run_hook(callback)
+            return
+        hooks.append(callback)
+        if self._hold.keeper is None and self._hold.ended is None:
+            self._client.keep(self._hold, renewing=False)
+
+    def _enter_block(self, lock: object, *, taken_at: str) -> None:
+        client = self._client
+        self._block = context.Block(
+            lock=lock,
+            lines=client.env.lines,
+            hold=self._hold,
+            handle=self,
+            runner=threading.get_ident(),
+            taken_at=taken_at,
+        )
+        context.enter(self._block)
+        client.blocks.add(self._hold)
+
+    def _leave_block(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
+        """End the block: always release, and say what it has to raise."""
+        client, hold = self._client, self._hold
+        if self._block is not None:
+            context.leave(self._block)
+            self._block = None
+        hold.stop = None
+        lost = hold.lost_reason(client.env.clock.now())
+        if lost is not None and hold.ended is None:
+            engine.lose(client.env, hold, lost)
+        if hold.keeper is not None:
+            hold.keeper.discard(hold)
+        try:
+            if hold.outcome is None and lost not in _NOTHING_TO_FREE:
+                step(engine.release(client.store, client.env, hold))
+        except LeasedError as problem:
+            note_release_problem(hold, problem, error)
+        finally:
+            client.blocks.discard(hold)
+            client.env.lines.block_ended(hold.key, hold.owner)
+            if client.closed and not client.blocks:
+                step(client.store.close())
+        lost = lost or hold.lost_reason(client.env.clock.now())
+        return ending_error(self._recipe, hold, error, lost=lost, returns=returns)
+
+
+_NOTHING_TO_FREE = ("taken", "retaken", "force_released", "forked", "handed_over")
+
+
+class Scope:
+    """A single-use manager for one block under a lease. It may be entered and left on different threads."""
+
+    __slots__ = (
+        "_cancel",
+        "_claim",
+        "_client",
+        "_handle",
+        "_interrupter",
+        "_lock",
+        "_recipe",
+        "_used",
+        "_wait",
+        "_brought",
+    )
+
+    def __init__(
+        self, client: Client, recipe: Recipe, claim: Claim, *, lock: object, wait: float, brought: bool, cancel: Any
+    ) -> None:
+        self._client = client
+        self._recipe = recipe
+        self._claim = claim
+        self._lock = lock
+        self._wait = wait
+        self._brought = brought
+        self._cancel = cancel
+        self._used = False
+        self._handle: Handle | None = None
+        self._interrupter: Interrupter | None = None
+
+    def __enter__(self) -> Handle:
+        """Acquire; raises `LockNotAcquired`, or `LockTimeout` when the wait ran out: the body never runs without."""
+        outcome = self.enter(sys._getframe(1))
+        if isinstance(outcome, Handle):
+            return outcome
+        raise self.refusal(outcome)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Release, and raise `LockLost` (or `LeaseDeadlineExceeded`) where the lease ended before the body did."""
+        ending = self.leave(error, returns=self._recipe.if_lost == "return")
+        if ending is not None:
+            raise ending from (None if isinstance(error, BodyInterrupted) else error)
+
+    def enter(self, frame: Any) -> Handle | Contended:
+        """Acquire and begin the block, or say who has the key. `frame` is where the block is written."""
+        if self._used:
+            raise LockNotHeld(f"this hold on {self._claim.key!r} was used before", key=self._claim.key, reason="used")
+        self._used = True
+        handle = acquire(
+            self._client,
+            self._recipe,
+            self._claim,
+            wait=self._wait,
+            brought=self._brought,
+            cancel=self._cancel,
+            scoped=True,
+        )
+        if isinstance(handle, Contended):
+            return handle
+        try:
+            self._handle = handle
+            handle._enter_block(self._lock, taken_at=place_of(frame))
+            if self._recipe.enforce:
+                self._interrupter = Interrupter(frame)
+                handle._hold.stop = self._interrupter.strike
+            self._client.keep(handle._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
+        except BaseException:
+            self.leave(None, returns=True)
+            raise
+        return handle
+
+    def leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
+        """End the block; what it has to raise, if anything."""
+        if self._interrupter is not None:
+            try:
+                self._interrupter.leave()
+            except BodyInterrupted:
+                self._interrupter.leave()
+        if self._handle is None:
+            return None
+        body_error = None if isinstance(error, BodyInterrupted) else error
+        return self._handle._leave_block(body_error, returns=returns)
+
+    def encloses(self, block: context.Block) -> bool:
+        """Whether this is the manager of that block."""
+        return self._handle is not None and self._handle._block is block
+
+    def refusal(self, contended: Contended) -> LockNotAcquired:
+        """The error that tells who has the key."""
+        cancelled = self._cancel is not None and self._cancel.is_set()
+        return not_acquired(self._claim.key, wait=self._wait, holder=contended.status, cancelled=cancelled)
+
+
+def acquire(
+    client: Client, recipe: Recipe, claim: Claim, *, wait: float, brought: bool, cancel: Any, scoped: bool
+) -> Handle | Contended:
+    """Ask the engine; a handle, or who has the key. An interrupt at any point leaves nothing held."""
+    client.check_open()
+    if wait > 0:
+        refuse_deadlock(client.env.lines, claim.key, threading.get_ident())
+    outcome: Hold | Contended | None = None
+    try:
+        outcome = step(
+            engine.acquire(
+                client.store,
+                client.env,
+                claim,
+                wait=wait,
+                brought=brought,
+                fixed=recipe.enforce,
+                scoped=scoped,
+                retry_delay=recipe.retry_delay,
+                cancelled=None if cancel is None else cancel.is_set,
+            )
+        )
+        if isinstance(outcome, Contended):
+            return outcome
+        outcome.name = recipe.name
+        handle = Handle(client, outcome, recipe, scoped=scoped)
+        if not scoped:
+            client.bare.add(outcome)
+            if recipe.renew:
+                client.keep(outcome, renewing=True)
+        return handle
+    except BaseException:
+        if isinstance(outcome, Hold):
+            step(engine.drop(client.store, client.env, outcome, claim))
+        raise
