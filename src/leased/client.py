@@ -112,6 +112,11 @@ def _say_what_is_left() -> None:
         log.warning("the program ends with %d lease(s) not released, such as on %r", len(left), left[0])
 
 
+def _forget_parents() -> None:
+    _clients.clear()
+    _store_lines.clear()
+
+
 atexit.register(_say_what_is_left)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: (_clients.clear(), _store_lines.clear()))
+    os.register_at_fork(after_in_child=_forget_parents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from leased import context
 from leased.errors import LeaseDeadlineExceeded, LeasedError, LockDeadlock
@@ -14,6 +14,18 @@ from leased.observe import log
 from leased.recipe import Recipe
 
 T = TypeVar("T")
+
+
+class Cancel(Protocol):
+    """Whatever ends a wait from another thread: a `threading.Event` will do."""
+
+    def is_set(self) -> bool:
+        """Whether the wait is to end."""
+        ...
+
+
+NOTHING_TO_FREE = ("taken", "retaken", "force_released", "forked", "handed_over")
+"""Reasons of a loss after which a release has nothing to do."""
 
 
 def refuse_deadlock(lines: object, key: str, runner: object) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
-from typing import Any
+from types import FrameType, TracebackType
 
 from leased import context, engine
 from leased.checks import Duration, check_ttl
@@ -17,7 +16,15 @@ from leased.hold import Hold, Hook
 from leased.interrupt import BodyInterrupted, Interrupter
 from leased.model import Claim, Contended, Released, Renewed
 from leased.recipe import Recipe, not_acquired
-from leased.scope import end_quietly, ending_error, note_release_problem, place_of, refuse_deadlock
+from leased.scope import (
+    NOTHING_TO_FREE,
+    Cancel,
+    end_quietly,
+    ending_error,
+    note_release_problem,
+    place_of,
+    refuse_deadlock,
+)
 
 
 class Handle(HandleFacts):
@@ -126,7 +133,7 @@ class Handle(HandleFacts):
         if hold.keeper is not None:
             hold.keeper.discard(hold)
         try:
-            if hold.outcome is None and lost not in _NOTHING_TO_FREE:
+            if hold.outcome is None and lost not in NOTHING_TO_FREE:
                 step(engine.release(client.store, client.env, hold))
         except LeasedError as problem:
             note_release_problem(hold, problem, error)
@@ -137,9 +144,6 @@ class Handle(HandleFacts):
                 step(client.store.close())
         lost = lost or hold.lost_reason(client.env.clock.now())
         return ending_error(self._recipe, hold, error, lost=lost, returns=returns)
-
-
-_NOTHING_TO_FREE = ("taken", "retaken", "force_released", "forked", "handed_over")
 
 
 class Scope:
@@ -159,7 +163,15 @@ class Scope:
     )
 
     def __init__(
-        self, client: Client, recipe: Recipe, claim: Claim, *, lock: object, wait: float, brought: bool, cancel: Any
+        self,
+        client: Client,
+        recipe: Recipe,
+        claim: Claim,
+        *,
+        lock: object,
+        wait: float,
+        brought: bool,
+        cancel: Cancel | None,
     ) -> None:
         self._client = client
         self._recipe = recipe
@@ -187,7 +199,7 @@ class Scope:
         if ending is not None:
             raise ending from (None if isinstance(error, BodyInterrupted) else error)
 
-    def enter(self, frame: Any) -> Handle | Contended:
+    def enter(self, frame: FrameType) -> Handle | Contended:
         """Acquire and begin the block, or say who has the key. `frame` is where the block is written."""
         if self._used:
             raise LockNotHeld(f"this hold on {self._claim.key!r} was used before", key=self._claim.key, reason="used")
@@ -238,7 +250,7 @@ class Scope:
 
 
 def acquire(
-    client: Client, recipe: Recipe, claim: Claim, *, wait: float, brought: bool, cancel: Any, scoped: bool
+    client: Client, recipe: Recipe, claim: Claim, *, wait: float, brought: bool, cancel: Cancel | None, scoped: bool
 ) -> Handle | Contended:
     """Ask the engine; a handle, or who has the key. An interrupt at any point leaves nothing held."""
     client.check_open()

@@ -8,14 +8,14 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leased import context
 from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
 from leased.model import Claim, Contended
 from leased.recipe import Recipe, check_token, key_maker, not_acquired
-from leased.scope import RunResult
+from leased.scope import Cancel, RunResult
 from leased.sync_handle import Handle, Scope, acquire
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Cancel(Protocol):
-    """Whatever ends a wait from another thread: a `threading.Event` will do."""
-
-    def is_set(self) -> bool:
-        """Whether the wait is to end."""
-        ...
 
 
 class Lock:
