@@ -9,10 +9,13 @@ import ast
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
-from leased import errors, policy
+import leased
+from leased import aio, errors, observe, policy
+from leased.cli.parser import EXIT_STATUSES, build
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(inspect.getfile(errors)).parent
@@ -22,6 +25,14 @@ ERRORS_INTRODUCTION = """\
 Every error of leased derives from `LeasedError`: `except leased.LeasedError` catches them all. The code is stable and
 meant for programs, the exit status is that of the command line, and *retry* says whether the same call can work later.\
 """
+API_INTRODUCTION = """\
+Everything here is in `leased`, for blocking callers. `leased.aio` has the same names with the same parameters for
+asyncio, where blocks are `async with`. Durations are seconds, a `timedelta`, or text such as `"1m30s"` or `"250ms"`.
+Errors have [a page of their own](errors.md)."""
+CLI_INTRODUCTION = """\
+Data goes to standard output, as a table on a terminal and as JSON lines in a pipe or with `--json`; talk goes to
+standard error. Times are seconds or text such as `90s`, `1m30s`, `250ms`. Where the store is named is told
+[among the settings](settings.md). These options stand before or after every command:"""
 LIMITS_INTRODUCTION = """\
 These are constants of `leased.policy`. Those that can be set for one client, recipe or call say how; the others are the
 same everywhere."""
@@ -97,20 +108,22 @@ def errors_page() -> str:
     )
 
 
-def constants() -> Iterator[tuple[str, object, str]]:
-    """Name, value and text of every public constant of `policy`, in the order of the source."""
-    for node, below in itertools.pairwise(ast.parse(inspect.getsource(policy)).body):
-        match node:
-            case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)) if name[0].isupper():
-                text = ast.literal_eval(below.value) if isinstance(below, ast.Expr) else ""
-                yield name, getattr(policy, name), " ".join(text.split())
+def constants(module: ModuleType) -> Iterator[tuple[str, object, str]]:
+    """Name, value and text of every public constant of a module, in the order of the source."""
+    for node, below in itertools.pairwise(ast.parse(inspect.getsource(module)).body):
+        match node, below:
+            case (
+                ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)),
+                ast.Expr(ast.Constant(str(text))),
+            ) if name[0].isupper():
+                yield name, getattr(module, name), " ".join(text.split())
             case _:
                 pass
 
 
 def limits_page() -> str:
     """Every limit and default with its value and its reason."""
-    rows = ((f"`{name}`", f"{value:,}".replace(",", "\u202f"), text) for name, value, text in constants())
+    rows = ((f"`{name}`", f"{value:,}".replace(",", "\u202f"), text) for name, value, text in constants(policy))
     return "\n\n".join(
         [
             "# Limits and defaults",
@@ -120,7 +133,94 @@ def limits_page() -> str:
     )
 
 
+def call(function: Callable[..., object], *, name: str, bound: bool) -> str:
+    """A block that shows how a function is called: names and defaults, no types."""
+    signature = inspect.signature(function)
+    parameters = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()][bound:]
+    text = f"{name}{signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)}"
+    return f"```text\n{text}\n```"
+
+
+def members(kind: type) -> dict[str, object]:
+    """Public methods, properties and fields of a class and of its bases, in the order of the source."""
+    found: dict[str, object] = {}
+    for base in reversed([base for base in kind.__mro__ if base.__module__.startswith("leased")]):
+        fields = getattr(base, "__dataclass_fields__", {})
+        found |= {name: None for name in fields if not name.startswith("_")}
+        shown = {name: member for name, member in vars(base).items() if not name.startswith("_") and name not in fields}
+        found |= {name: member for name, member in shown.items() if callable(member) or isinstance(member, property)}
+    return found
+
+
+def class_section(kind: type) -> str:
+    """What a class promises, then its members."""
+    lines = [f"## {kind.__name__}", inspect.cleandoc(kind.__doc__ or "")]
+    twin = getattr(aio, kind.__name__, None)
+    fields = [name for name, member in members(kind).items() if member is None]
+    if fields:
+        lines.append(f"Fields: {', '.join(f'`{name}`' for name in fields)}.")
+    for name, member in members(kind).items():
+        if isinstance(member, property):
+            lines.append(f"### {kind.__name__}.{name}\n\n{inspect.cleandoc(member.__doc__ or '')}")
+        elif inspect.isfunction(member):
+            awaited = inspect.iscoroutinefunction(getattr(twin, name, None))
+            title = call(member, name=name, bound=True)
+            note = "\n\nTo be awaited on asyncio." if awaited else ""
+            text = inspect.cleandoc(member.__doc__ or "")
+            lines.append(f"### {kind.__name__}.{name}\n\n{title}\n\n{text}{note}")
+    return "\n\n".join(lines)
+
+
+def api_page() -> str:
+    """Every public name: functions, then classes, then constants. Errors have a page of their own."""
+    public = {name: getattr(leased, name) for name in leased.__all__}
+    functions = {name: one for name, one in public.items() if inspect.isfunction(one)}
+    classes = [one for one in public.values() if isinstance(one, type) and not issubclass(one, errors.LeasedError)]
+    others = public.keys() - functions.keys() - {kind.__name__ for kind in classes} - set(vars(errors))
+    sections = [
+        f"## {name}\n\n{call(one, name=f'leased.{name}', bound=False)}\n\n{inspect.cleandoc(one.__doc__ or '')}"
+        for name, one in functions.items()
+    ]
+    texts = {name: text for module in (policy, observe) for name, _, text in constants(module)}
+    sections += [class_section(kind) for kind in classes]
+    sections += [f"## {name}\n\n{texts.get(name, '')}".strip() for name in sorted(others)]
+    return "\n\n".join(["# Python names", API_INTRODUCTION, *sections])
+
+
+def options_table(actions: Iterable[argparse.Action]) -> str:
+    """Options and arguments of a command with what they mean."""
+
+    def spelled(action: argparse.Action) -> str:
+        value = action.metavar or ("|".join(action.choices) if action.choices else "")
+        names = ", ".join(action.option_strings) or str(value)
+        return f"`{names} {value}`" if action.option_strings and value and action.nargs != 0 else f"`{names}`"
+
+    rows = ((spelled(action).replace("|", "\\|"), (action.help or "").replace("|", "\\|")) for action in actions)
+    return table("option|meaning", rows)
+
+
+def cli_page() -> str:
+    """Every subcommand with its options, from the parser itself."""
+    parser = build()
+    (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    common = [action for action in parser._actions if action is not commands]
+    known = {name for action in common for name in action.option_strings}
+    sections = []
+    for name, command in commands.choices.items():
+        own = [action for action in command._actions if not known.intersection(action.option_strings)]
+        parts = [f"## leased {name}", command.description, f"```text\n{command.usage}\n```"]
+        parts += [options_table(own)] if own else []
+        parts += [f"```text\n{command.epilog}\n```"] if command.epilog else []
+        sections.append("\n\n".join(filter(None, parts)))
+    statuses = table("status|meaning", iter(EXIT_STATUSES))
+    return "\n\n".join(
+        ["# Command line", CLI_INTRODUCTION, options_table(common), "## Exit statuses", statuses, *sections]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "api.md": api_page,
+    "cli.md": cli_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
 }

@@ -24,7 +24,7 @@ CORE = {*VALUES, "hold", "observe", "queue", "engine", "join", "timeline", "wire
 # What both faces are made of: all but the thread or the loop.
 SHARED = {*CORE, "clocks", "connect", "context", "recipe", "handle", "scope", "client", "keeper"}
 BLOCKING = {*SHARED, "threads", "interrupt", "sync_lock", "sync_handle", "sync"}
-ASYNC = {*SHARED, "aio", "aio.*", "aio_lock", "aio_handle"}
+ASYNC = {*SHARED, "aio*"}
 # What the command line is written against: the blocking face and the values that come out of it.
 COMMAND = {"", "sync", "connect", "handle", "checks", "errors", "model", "policy", "observe", "clocks", "wire", "cli.*"}
 
@@ -59,10 +59,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sync_lock": BLOCKING,
     "sync_handle": BLOCKING,
     "default": BLOCKING,
-    "aio": ASYNC,
-    "aio.*": ASYNC,
-    "aio_lock": ASYNC,
-    "aio_handle": ASYNC,
+    "aio*": ASYNC,
+    "aio": ASYNC | {"default"},
     "": BLOCKING | {"default"},
     "__main__": {"cli"},
     "cli": COMMAND,
@@ -97,13 +95,13 @@ ALLOWED_USE: dict[str, set[str]] = {
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {"stores._sqlite_driver": {"apsw"}}
 # Modules that only ever run inside a framework, and may import it at the top.
-FRAMEWORKS: dict[str, set[str]] = {}
+FRAMEWORKS: dict[str, set[str]] = {"testing.agreement": {"hypothesis"}, "testing.plugin": {"pytest"}}
 
 LINES_PER_FILE = 400
 LINES_PER_FUNCTION = 50
 FREE_PARAMETERS = 2
-# Leading parameters of plain functions that stand where a method has `self`; they do not count.
-LIKE_SELF = {"store", "env", "lines", "observer"}
+# Leading parameters of functions and constructors that say where, as `self` does; they do not count.
+LIKE_SELF = {"client", "store", "env", "lines", "observer"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "base", "impl"}
 # Public functions with more than two positional parameters after all, because somebody else fixed their shape.
 POSITIONAL: dict[str, str] = {}
@@ -144,7 +142,7 @@ def matches(name: str, pattern: str) -> bool:
 def row_of(name: str) -> set[str] | None:
     """The most exact row of the table for a module."""
     patterns = [pattern for pattern in MAY_IMPORT if matches(name, pattern)]
-    return MAY_IMPORT[max(patterns, key=len)] if patterns else None
+    return MAY_IMPORT[max(patterns, key=lambda pattern: (pattern == name, len(pattern)))] if patterns else None
 
 
 def is_package(name: str) -> bool:
@@ -305,7 +303,7 @@ def test_parameters_after_two_are_named(module: Module) -> None:
     """At a call site, at most two values stand without a name, and never a boolean."""
     for name, node, bound in public_functions(module):
         free = [*node.args.posonlyargs, *node.args.args][bound:]
-        while not bound and free and free[0].arg in LIKE_SELF:
+        while (not bound or node.name == "__init__") and free and free[0].arg in LIKE_SELF:
             free = free[1:]
         assert len(free) <= FREE_PARAMETERS or name in POSITIONAL, f"{name}: make the third parameter keyword-only"
         flags = [arg.arg for arg in free if arg.annotation and "bool" in ast.unparse(arg.annotation).split(" | ")]

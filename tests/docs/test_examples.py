@@ -1,15 +1,20 @@
 """The documentation's examples run, and its links lead somewhere."""
 
+import itertools
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from leased.cli.parser import build
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, page_id
 
 SKIPPED = "notest"
+COMMAND = re.compile(r"^(?:\$ |ExecStart=|[\d*/, ]+ )?(?:\S*/)?leased (?P<arguments>[a-z].*)$", re.MULTILINE)
 
 
 def program(page: Path) -> str:
@@ -39,6 +44,35 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{page_id(page)}:\n{done.stderr.replace(str(path), page_id(page))}"
+
+
+def commands(page: Path) -> list[str]:
+    """Arguments of every `leased …` line in the fenced blocks of a page that are not Python."""
+    return [
+        match["arguments"]
+        for block in blocks(page)
+        if block.language not in {"", "python"}
+        for match in COMMAND.finditer(block.body)
+        if not match["arguments"].endswith("]") and "|" not in match["arguments"]
+    ]
+
+
+def words_of(arguments: str) -> list[str]:
+    """The words of one command, up to a pipe, a redirection or the next command."""
+    lexer = shlex.shlex(arguments, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    return list(itertools.takewhile(lambda word: word.strip("<>|&;()"), lexer))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=page_id)
+def test_commands_can_be_typed_as_shown(page: Path) -> None:
+    """The command line understands every `leased …` that a page shows: the subcommand, its options and their values."""
+    for arguments in commands(page):
+        words = words_of(arguments)
+        if "--" in words:
+            assert words[words.index("--") + 1 :], f"{page_id(page)}: no command in {arguments!r}"
+            words = words[: words.index("--")]
+        build().parse_args(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
