@@ -6,6 +6,7 @@ so that they cannot say something else than the code does.
 
 import argparse
 import ast
+import functools
 import inspect
 import itertools
 import sys
@@ -61,6 +62,7 @@ def error_classes() -> list[type[errors.LeasedError]]:
     return sorted(found, key=lambda kind: inspect.getsourcelines(kind)[1])
 
 
+@functools.cache
 def special_codes() -> dict[str, str]:
     """Codes that are given at the place of raising, each with the class that it is given to."""
     codes: dict[str, str] = {}

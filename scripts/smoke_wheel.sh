@@ -24,6 +24,8 @@ pythons >"$scratch/pythons"
 while read -r version python; do
     venv="$scratch/$version"
     "$python" -m venv "$venv" </dev/null
+    # Older Pythons put setuptools into every environment, and that imports itself.
+    "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes setuptools </dev/null >/dev/null 2>&1
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index dist/*.whl </dev/null
     "$venv/bin/python" -m pip check --disable-pip-version-check </dev/null
     (cd "$scratch" && "$venv/bin/python" -I -W error "$OLDPWD/scripts/smoke.py" </dev/null)
