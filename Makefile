@@ -36,7 +36,7 @@ lint: setup ## ruff, mypy and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright --warnings
-	$(BIN)/pyright --verifytypes leased --ignoreexternal
+	$(BIN)/python scripts/public_types.py
 
 .PHONY: smoke
 smoke: setup ## build the wheel, try it in an empty environment of every Python found
