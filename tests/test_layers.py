@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "cli": COMMAND,
     "cli.*": COMMAND,
+    "cli.verify": COMMAND | {"testing"},
     "testing": {"testing.*"},
     "testing.*": {"*"},
 }
