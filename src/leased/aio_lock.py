@@ -9,21 +9,21 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from leased import context
 from leased.aio_handle import Handle, Scope, acquire
 from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
-from leased.model import Claim, Contended
-from leased.recipe import Recipe, check_token, key_maker, not_acquired
+from leased.model import Contended
+from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
 from leased.scope import Cancel, RunResult
 
 if TYPE_CHECKING:
     from leased.aio import Locks
 
-P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Lock:
@@ -36,6 +36,7 @@ class Lock:
     def __init__(self, locks: Callable[[], Locks], recipe: Recipe) -> None:
         self._locks = locks
         self._recipe = recipe
+        self._claims = ClaimMaker(recipe)
         self._scopes: list[Scope] = []
 
     @property
@@ -170,14 +171,14 @@ class Lock:
         self._scopes.remove(scope)
         await scope.__aexit__(kind, error, traceback)
 
-    def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
+    def __call__(self, fn: F) -> F:
         """Decorate an async function or async generator function: each call runs under the lease on the key of its
         arguments."""
         make_key = key_maker(self.key, fn)
         if inspect.isasyncgenfunction(fn):
 
             @functools.wraps(fn)
-            async def generate(*args: P.args, **kwargs: P.kwargs) -> Any:
+            async def generate(*args: Any, **kwargs: Any) -> Any:
                 async with (
                     self._scope(make_key(*args, **kwargs), self._recipe.wait),
                     aclosing(fn(*args, **kwargs)) as g,
@@ -185,17 +186,17 @@ class Lock:
                     async for value in g:
                         yield value
 
-            return generate  # type: ignore[return-value]  # an async generator function stays one
+            return cast("F", generate)
         if not inspect.iscoroutinefunction(fn):
             name = getattr(fn, "__qualname__", repr(fn))
             raise InvalidRequest(f"{name} is not async, and this lock is", hint="use the blocking leased.lock")
 
         @functools.wraps(fn)
-        async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        async def call(*args: Any, **kwargs: Any) -> Any:
             async with self._scope(make_key(*args, **kwargs), self._recipe.wait):
                 return await fn(*args, **kwargs)
 
-        return call
+        return cast("F", call)
 
     def __repr__(self) -> str:
         """Key and terms."""
@@ -205,10 +206,6 @@ class Lock:
         """By its locks and its recipe: the copy holds nothing and connects on first use."""
         return Lock, (self._locks, self._recipe)
 
-    def _claim(self, key: str, *, token: str | None, request_id: str | None) -> Claim:
-        checked = None if token is None else check_token(token)
-        return self._recipe.claim(key=key, token=checked, request_id=request_id)
-
     async def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
     ) -> Handle | Contended:
@@ -216,7 +213,7 @@ class Lock:
             raise InvalidRequest(
                 "enforce=True needs a body to interrupt", hint="use `async with lock`, run() or a decorator"
             )
-        claim = self._claim(self.key, token=token, request_id=request_id)
+        claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
         client = self._locks()._client()
         return await acquire(
             client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False
@@ -231,7 +228,7 @@ class Lock:
         request_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> Scope:
-        claim = self._claim(key, token=token, request_id=request_id)
+        claim = self._claims.claim(key, token=token, request_id=request_id)
         client = self._locks()._client()
         brought = token is not None
         return Scope(client, self._recipe, claim, lock=self, wait=wait, brought=brought, cancel=cancel)

@@ -5,28 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
 if sys.platform == "linux":
-
-    def now() -> float:
-        """Monotonic seconds that count the time the machine is suspended."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
+    now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 elif sys.platform == "darwin":
-
-    def now() -> float:
-        """Monotonic seconds that count the time the machine is suspended (`time.monotonic` does not, here)."""
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
-
+    now = partial(time.clock_gettime, time.CLOCK_MONOTONIC)  # counts suspend there, and time.monotonic does not
 else:
-
-    def now() -> float:
-        """Monotonic seconds."""
-        return time.monotonic()
+    now = time.monotonic
+"""Monotonic seconds, counting the time the machine is suspended where the system can."""
 
 
 class ThreadSignal:
@@ -53,13 +44,11 @@ class ThreadSignal:
 class BlockingClock:
     """The clock of callers that may block: sleeping blocks the thread, started work runs here and now."""
 
-    def now(self) -> float:
-        """Monotonic seconds, counting suspend."""
-        return now()
+    now = staticmethod(now)
+    """Monotonic seconds, counting suspend."""
 
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
+    wall = staticmethod(time.time)
+    """Seconds since the epoch."""
 
     async def sleep(self, seconds: float) -> None:
         """Block this thread for so long."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from leased.errors import AccessDenied, LeasedError, RateLimited, StoreNotUsable, StoreUnavailable
 from leased.hold import Hold, Hook
 from leased.model import Claim, Contended, Held, Lost, LostReason, Released, Renewed, Status
-from leased.observe import EventName, Observer, report
+from leased.observe import LOGGED, EventName, Observer, report
 from leased.policy import (
     CLEANUP_BUDGET,
     CLOCK_MARGIN,
@@ -20,7 +21,7 @@ from leased.policy import (
     pause,
 )
 from leased.queue import Lines, Place
-from leased.store import Clock, Store
+from leased.store import Clock, Signal, Store
 
 _RENEWAL_NUMBER_TRIES = 3
 
@@ -42,6 +43,8 @@ class Env:
         self, name: EventName, key: str, *, lock: str | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
         """Report an event."""
+        if self.observer is None and name not in LOGGED:
+            return
         report(self.observer, name, key, lock=lock, data=data)
 
 
@@ -66,13 +69,13 @@ async def acquire(
     place = env.lines.place(claim, clock=env.clock, waiting=wait > 0, cancelled=cancelled)
     asking = _Asking(store, env, replace(claim, late=True) if brought else claim, brought=brought)
     started = env.clock.now()
+    fixed_until = started + claim.ttl if fixed else None
     try:
-        hold = await _ask_in_turn(
-            asking, place, wait=wait, fixed_until=started + claim.ttl if fixed else None, retry_delay=retry_delay
-        )
+        hold = await _ask_in_turn(asking, place, wait=wait, fixed_until=fixed_until, retry_delay=retry_delay)
         status = asking.status or place.seen
         place.leave(keep_owner=scoped and hold is not None)
-        await asking.settle(keep=hold)
+        if asking.owes(hold):
+            await asking.settle(keep=hold)
     except BaseException:
         place.leave()
         await asking.settle(keep=None)
@@ -80,7 +83,8 @@ async def acquire(
     if hold is None:
         env.tell("rejected" if wait > 0 else "contended", claim.key)
         return Contended(status)
-    env.tell("acquired", claim.key, data={"fencing_token": hold.fencing_token, "waited": env.clock.now() - started})
+    if env.observer is not None:
+        env.tell("acquired", claim.key, data={"fencing_token": hold.fencing_token, "waited": env.clock.now() - started})
     return hold
 
 
@@ -168,6 +172,10 @@ class _Asking:
         if self.problem is not None and (wait <= 0 or unanswered):
             raise self.problem  # a waiter that met limits only ran out of time
 
+    def owes(self, hold: Hold | None) -> bool:
+        """Whether the store may hold, or come to hold, anything besides this hold."""
+        return len(self._owed) > (hold is not None)
+
     async def settle(self, *, keep: Hold | None) -> None:
         """Hand back whatever is owed but for this hold, whatever becomes of the caller."""
         owed = tuple(claim for token, claim in self._owed.items() if keep is None or token != keep.token)
@@ -211,7 +219,7 @@ async def drop(store: Store, env: Env, hold: Hold, claim: Claim) -> None:
 async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run work to its end although the caller is cancelled or interrupted meanwhile; that is raised afterwards."""
     finished, struck = False, None
-    done = clock.signal()
+    done: Signal | None = None
 
     async def run() -> None:
         nonlocal finished
@@ -219,7 +227,8 @@ async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, Non
             await make_work()
             finished = True
         finally:
-            done.set()
+            if done is not None:
+                done.set()
 
     for _ in range(2):  # where work runs in the caller's own thread an interrupt ends it: then it starts once more
         try:
@@ -229,6 +238,9 @@ async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, Non
             struck = error
             if finished:
                 break
+    if finished and struck is None:
+        return
+    done = clock.signal()
     until = clock.now() + 2 * CLEANUP_BUDGET
     while not finished and (left := until - clock.now()) > 0:
         try:
@@ -307,27 +319,31 @@ async def release(store: Store, env: Env, hold: Hold) -> Released:
         return Released("not_holder")
     believed = hold.lost_reason(env.clock.now()) is None
     hold.end("released")
-    box: list[Released | LeasedError] = []
-
-    async def work() -> None:
-        try:
-            box.append(await _release_until_answered(store, env, hold))
-        except LeasedError as error:
-            box.append(error)
-
-    await shielded(env.clock, work)
-    if not box:
-        raise StoreUnavailable(f"the store did not answer the release of {hold.key!r}")
-    if isinstance(box[0], LeasedError):
-        env.tell("release_failed", hold.key, lock=hold.name, data={"error": type(box[0]).__name__})
-        raise box[0]
-    hold.outcome = box[0]
-    if box[0]:
+    try:
+        outcome = await _release_until_answered(store, env, hold)
+    except LeasedError as error:
+        env.tell("release_failed", hold.key, lock=hold.name, data={"error": type(error).__name__})
+        raise
+    except GeneratorExit:
+        raise
+    except BaseException:  # cancelled or interrupted: the caller goes, the release is still made
+        hold.release_unanswered = True
+        await shielded(env.clock, lambda: _release_for_the_gone(store, env, hold))
+        raise
+    hold.outcome = outcome
+    if outcome:
         env.lines.released(hold.key)
-        env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
+        if env.observer is not None:
+            env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
     elif believed:
-        hold.ended = "expired" if box[0].reason == "expired" else await _why_lost(store, env, hold)
-    return box[0]
+        hold.ended = "expired" if outcome.reason == "expired" else await _why_lost(store, env, hold)
+    return outcome
+
+
+async def _release_for_the_gone(store: Store, env: Env, hold: Hold) -> None:
+    with suppress(LeasedError):  # nobody is left to be told; the handle can be released again
+        hold.outcome = await _release_until_answered(store, env, hold)
+        env.lines.released(hold.key)
 
 
 async def _release_until_answered(store: Store, env: Env, hold: Hold) -> Released:

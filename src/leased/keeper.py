@@ -32,6 +32,7 @@ class Keeper:
         self._store = store
         self._env = env
         self._mutex = threading.Lock()
+        self._fresh: list[weakref.ref[Hold]] = []
         self._heap: list[tuple[float, int, weakref.ref[Hold]]] = []
         self._serial = 0
         self._kept = 0
@@ -41,18 +42,21 @@ class Keeper:
         self._closed = False
 
     def add(self, hold: Hold, *, renewing: bool) -> bool:
-        """Keep this hold: notice its loss, and renew it if `renewing`. True if `run` has to be started."""
-        now = self._env.clock.now()
+        """Keep this hold: notice its loss, and renew it if `renewing`. True if `run` has to be started.
+
+        Most blocks are over before the loop looks again, so a new hold only stands in a list until then.
+        """
         hold.renewing = (hold.renewing or renewing) and not self._closed
+        due = hold.valid_until
         if hold.renewing and not _at_last(hold):
-            hold.renew_due = renew_at(now, believed_until=hold.valid_until)
+            due = hold.renew_due = renew_at(self._env.clock.now(), believed_until=due)
         with self._mutex:
             self._kept += hold.keeper is None
             hold.keeper = self
-            self._put(hold)
+            self._fresh.append(weakref.ref(hold))
             start = not self._running
-            self._running = self._running or start
-            wake = not start and hold.due < self._wakes_at
+            self._running = True
+            wake = not start and due < self._wakes_at
         if wake:
             self._signal.set()
         return start
@@ -65,14 +69,17 @@ class Keeper:
             hold.keeper = None
             hold.renewing, hold.due = False, INF
             self._kept -= 1
-            if len(self._heap) > _COMPACT_AT + 2 * self._kept:
+            if self._fresh and self._fresh[-1]() is hold:
+                self._fresh.pop()
+            elif len(self._heap) + len(self._fresh) > _COMPACT_AT + 2 * self._kept:
+                self._enter_fresh()
                 self._heap = [entry for entry in self._heap if _current(entry) is not None]
                 heapify(self._heap)
 
     def moved(self, hold: Hold) -> None:
         """The hold's deadline or next renewal changed: see that the loop wakes in time."""
         with self._mutex:
-            if hold.keeper is None:
+            if hold.keeper is not self:
                 return
             self._put(hold)
             wake = hold.due < self._wakes_at
@@ -83,6 +90,7 @@ class Keeper:
         """Renew nothing from now on; losses are noticed until the last hold has gone."""
         self._closed = True
         with self._mutex:
+            self._enter_fresh()
             holds = [hold for entry in self._heap if (hold := _current(entry)) is not None]
         for hold in holds:
             hold.renewing, hold.renew_due = False, INF
@@ -95,6 +103,7 @@ class Keeper:
             while True:
                 now = self._env.clock.now()
                 with self._mutex:
+                    self._enter_fresh()
                     self._drop_stale()
                     idle = not self._heap
                     self._wakes_at = now + _IDLE if idle else self._heap[0][0]
@@ -104,7 +113,7 @@ class Keeper:
                 nap = self._wakes_at - now if idle else min(self._wakes_at - now, POLL_MAX)
                 if nap > 0 and not await self._signal.wait(nap) and idle:
                     with self._mutex:
-                        if not self._heap:
+                        if not self._heap and not self._fresh:
                             self._running = False
                             return
                 self._step()
@@ -206,6 +215,13 @@ class Keeper:
                 hold.due = INF
                 taken.append(hold)
         return taken
+
+    def _enter_fresh(self) -> None:
+        for reference in self._fresh:
+            hold = reference()
+            if hold is not None and hold.keeper is self:
+                self._put(hold)
+        self._fresh.clear()
 
     def _drop_stale(self) -> None:
         while self._heap and _current(self._heap[0]) is None:

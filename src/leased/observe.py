@@ -43,7 +43,7 @@ Observer: TypeAlias = Callable[[Event], object]
 
 log = logging.getLogger("leased")
 
-_LEVELS: dict[EventName, int] = {
+LOGGED: dict[EventName, int] = {
     "lost": logging.WARNING,
     "at_risk": logging.WARNING,
     "release_failed": logging.WARNING,
@@ -52,6 +52,7 @@ _LEVELS: dict[EventName, int] = {
     "force_released": logging.INFO,
     "denied": logging.WARNING,
 }
+"""The events that an operator should know of, and the level at which they are logged."""
 
 
 def report(
@@ -63,7 +64,7 @@ def report(
     data: Mapping[str, Any] | None = None,
 ) -> None:
     """Log what an operator should know of, and tell the observer; whatever the observer does, this returns quietly."""
-    level = _LEVELS.get(name)
+    level = LOGGED.get(name)
     if level is not None and log.isEnabledFor(level):
         log.log(level, "%s: key %r%s", name.replace("_", " "), key, _details(data))
     if observer is None:

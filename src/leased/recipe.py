@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import secrets
 import socket
 import string
 import sys
@@ -51,13 +50,32 @@ class Recipe:
     retry_delay: float | None
     name: str | None
 
-    def claim(self, *, key: str, token: str | None, request_id: str | None) -> Claim:
-        """A claim on `key` under this recipe, with a new token unless the caller brought one."""
+    def terms(self) -> Terms:
+        """The terms of its claims, with what anyone may see of this process."""
         held_by, process_metadata = _this_process()
         metadata = process_metadata if self.metadata == "{}" else f"{process_metadata[:-1]}, {self.metadata[1:]}"
-        terms = Terms(self.max_hold, self.hold_at_least, self.lock_delay, held_by, metadata)
-        owner = self.owner if self.owner is not None else scoped_owner()
-        return Claim(key, mint() if token is None else token, self.ttl, owner, request_id, terms)
+        return Terms(self.max_hold, self.hold_at_least, self.lock_delay, held_by, metadata)
+
+
+class ClaimMaker:
+    """Makes the claims of one recipe; what they have in common is put together once per process."""
+
+    __slots__ = ("_pid", "_recipe", "_terms")
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._pid = 0
+        self._terms = Terms()
+
+    def claim(self, key: str, *, token: str | None, request_id: str | None) -> Claim:
+        """A claim on `key`, with a new token unless the caller brought one, and the owner of the running scope unless
+        the recipe names one."""
+        pid = os.getpid()
+        if pid != self._pid:
+            self._pid, self._terms = pid, self._recipe.terms()
+        owner = self._recipe.owner if self._recipe.owner is not None else scoped_owner()
+        own = mint() if token is None else check_token(token)
+        return Claim(key, own, self._recipe.ttl, owner, request_id, self._terms)
 
 
 def make_recipe(
@@ -110,7 +128,7 @@ def make_recipe(
 
 def mint() -> str:
     """A new token: 128 random bits as text."""
-    return secrets.token_urlsafe(16)
+    return os.urandom(16).hex()
 
 
 def check_token(token: object) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from leased import context
 from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
-from leased.model import Claim, Contended
-from leased.recipe import Recipe, check_token, key_maker, not_acquired
+from leased.model import Contended
+from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
 from leased.scope import Cancel, RunResult
 from leased.sync_handle import Handle, Scope, acquire
 
@@ -35,6 +35,7 @@ class Lock:
     def __init__(self, locks: Callable[[], Locks], recipe: Recipe) -> None:
         self._locks = locks
         self._recipe = recipe
+        self._claims = ClaimMaker(recipe)
         self._scopes: list[Scope] = []
 
     @property
@@ -151,16 +152,12 @@ class Lock:
         """By its locks and its recipe: the copy holds nothing and connects on first use."""
         return Lock, (self._locks, self._recipe)
 
-    def _claim(self, key: str, *, token: str | None, request_id: str | None) -> Claim:
-        checked = None if token is None else check_token(token)
-        return self._recipe.claim(key=key, token=checked, request_id=request_id)
-
     def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
     ) -> Handle | Contended:
         if self._recipe.enforce:
             raise InvalidRequest("enforce=True needs a body to interrupt", hint="use `with lock`, run() or a decorator")
-        claim = self._claim(self.key, token=token, request_id=request_id)
+        claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
         client = self._locks()._client()
         return acquire(client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False)
 
@@ -173,7 +170,7 @@ class Lock:
         request_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> Scope:
-        claim = self._claim(key, token=token, request_id=request_id)
+        claim = self._claims.claim(key, token=token, request_id=request_id)
         client = self._locks()._client()
         brought = token is not None
         return Scope(client, self._recipe, claim, lock=self, wait=wait, brought=brought, cancel=cancel)

@@ -19,7 +19,9 @@ from leased.store import Bell, Clock, Outcome, each
 if TYPE_CHECKING:
     from leased.connect import Options
 
-_SWEEP_STEP = 2
+_SWEEP_EVERY = 32
+_SWEEP_STEP = 2 * _SWEEP_EVERY
+_FREED, _NOT_HOLDER, _EXPIRED = Released(), Released("not_holder"), Released("expired")
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
 _Ended = Literal["retaken", "force_released", "expired", "released", "abandoned"]
@@ -82,6 +84,7 @@ class MemoryStore:
         self.offset = 0.0
         self._clock = clock
         self._last_fencing_token = 0
+        self._grants = 0
         self._closed = False
         self.forget()
         _stores.add(self)
@@ -121,7 +124,9 @@ class MemoryStore:
             self._last_fencing_token = max(self._last_fencing_token + 1, int(self._wall() * 1e6))
             record = _Record(claim, token, fencing_token=self._last_fencing_token, now=now)
             self._records[claim.key] = record
-            self._sweep(now)
+            self._grants += 1
+            if self._grants % _SWEEP_EVERY == 0:
+                self._sweep(now)
             return Held(self._lease(claim.key, claim.token, record, now))
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
@@ -151,12 +156,12 @@ class MemoryStore:
             if late or (mine and record is not None and record.late):
                 self._mark(digest, "released", now)
             if record is None or not mine:
-                return Released("not_holder")
+                return _NOT_HOLDER
             if now >= record.expires_at:
-                return Released("expired")
+                return _EXPIRED
             self._end(key, record, free_at=record.acquired_at + record.terms.hold_at_least, now=now)
         self._ring(key)
-        return Released()
+        return _FREED
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
@@ -251,12 +256,12 @@ class MemoryStore:
         return self._clock.now() + self.offset
 
     def _sweep(self, now: float) -> None:
-        """Look at a few records in turn, at each grant: more than one grant adds, so that lapsed ones cannot pile up."""
-        for _ in range(_SWEEP_STEP):
+        """Look at some records in turn, more than were granted since the last time: lapsed ones cannot pile up."""
+        for _ in range(min(_SWEEP_STEP, len(self._records))):
             key, record = next(iter(self._records.items()))
             if record.free_at + REPLAY_WINDOW > now:
                 self._records.move_to_end(key)
-            elif len(self._records) > 1:
+            else:
                 del self._records[key]
         while self._marks and next(iter(self._marks.values()))[0] <= now:
             self._marks.popitem(last=False)
