@@ -22,7 +22,7 @@ VALUES = {"errors", "policy", "model", "checks", "store"}
 # These reach for time, chance and the outside world through `Env` only, so that a seed repeats a run.
 CORE = {*VALUES, "hold", "observe", "queue", "engine", "join", "timeline", "wire"}
 # What both faces are made of: all but the thread or the loop.
-SHARED = {*CORE, "clocks", "connect", "context", "recipe", "handle", "scope", "client", "keeper"}
+SHARED = {*CORE, "clocks", "connect", "context", "recipe", "handle", "scope", "client", "keeper", "hooks"}
 BLOCKING = {*SHARED, "threads", "interrupt", "sync_lock", "sync_handle", "sync"}
 ASYNC = {*SHARED, "aio*"}
 # What the command line is written against: the blocking face and the values that come out of it.
@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keeper": CORE,
     "interrupt": set(),
     "threads": CORE | {"clocks", "keeper"},
+    "hooks": {"hold", "observe"},
     "sync": BLOCKING,
     "sync_lock": BLOCKING,
     "sync_handle": BLOCKING,

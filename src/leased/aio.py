@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -90,8 +89,8 @@ class Locks:
     ) -> Lock:
         """A recipe for locking `key`; it holds nothing and asks nobody. Durations are seconds, `timedelta` or text.
 
-        `ttl`: how long a lease lasts unless renewed. `wait`: how long to wait for it. `owner`: whoever presents the same
-        one takes the lease over. `renew`: by default blocks renew and bare handles do not. `enforce`: a fixed lease
+        `ttl`: how long a lease lasts unless renewed. `wait`: how long to wait for it. `owner`: whoever presents the
+        same one takes the lease over. `renew`: by default blocks renew, bare handles do not. `enforce`: a fixed lease
         whose body is interrupted at its end. `if_lost`: what a block does that succeeded under a lost lease.
         `max_hold`: the end that renewals cannot move. `hold_at_least`: the key stays closed until that age.
         `lock_delay`: it stays closed so long after a lease that ended without release. `metadata`: at most 1 KiB, shown
@@ -243,9 +242,10 @@ def connect(
 
 
 def _open(target: Target, store: Store | None) -> Client:
+    client = Client(target, face="async", store=store, run_hook=run_hook)
     keepers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Keeper] = weakref.WeakKeyDictionary()
 
-    def keep(client: Client, hold: Hold, renewing: bool) -> None:
+    def keep(hold: Hold, *, renewing: bool) -> None:
         loop = asyncio.get_running_loop()
         keeper = keepers.get(loop)
         if keeper is None:
@@ -257,7 +257,7 @@ def _open(target: Target, store: Store | None) -> Client:
         for keeper in tuple(keepers.values()):
             keeper.close()
 
-    client = Client(target, face="async", store=store, run_hook=run_hook, keep=keep)
+    client.keep = keep
     client.closers.append(stop_keeping)
     return client
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -16,11 +15,19 @@ from leased.client import Client
 from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
+from leased.hooks import run_hook as run_in_thread
 from leased.model import Claim, Contended, Released, Renewed
 from leased.observe import log
 from leased.recipe import Recipe, not_acquired
-from leased.scope import NOTHING_TO_FREE, Cancel, end_quietly, ending_error, note_release_problem, place_of
-from leased.scope import refuse_deadlock
+from leased.scope import (
+    NOTHING_TO_FREE,
+    Cancel,
+    end_quietly,
+    ending_error,
+    note_release_problem,
+    place_of,
+    refuse_deadlock,
+)
 
 
 class Handle(HandleFacts):
@@ -57,8 +64,8 @@ class Handle(HandleFacts):
             raise LockNotHeld(f"the lease on {self.key!r} cannot be extended: {reason}", key=self.key, reason=reason)
 
     async def release(self) -> Released:
-        """Free the key. False with a reason (`not_holder`, `expired`, `already_released`) when there was nothing to free;
-        never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: it can be called again."""
+        """Free the key. False with a reason (`not_holder`, `expired`, `already_released`) when there was nothing to
+        free; never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: call it again."""
         if self._hold.keeper is not None:
             self._hold.keeper.discard(self._hold)
         return await engine.release(self._client.store, self._client.env, self._hold)
@@ -100,7 +107,7 @@ class Handle(HandleFacts):
 
     def _hook(self, hooks: list[Hook], callback: Hook, *, now: bool) -> None:
         run_hook = self._client.env.run_hook
-        hook = _bound_to_loop(callback) if inspect.iscoroutinefunction(callback) else callback
+        hook = _LoopHook(callback) if inspect.iscoroutinefunction(callback) else callback
         if now and run_hook is not None:
             run_hook(hook)
             return
@@ -136,7 +143,7 @@ class Handle(HandleFacts):
             if hold.outcome is None and lost not in NOTHING_TO_FREE:
                 await engine.release(client.store, client.env, hold)
         except LeasedError as problem:
-            note_release_problem(hold, problem, error)
+            note_release_problem(hold, problem, error=error)
         finally:
             client.blocks.discard(hold)
             client.env.lines.block_ended(hold.key, hold.owner)
@@ -147,7 +154,9 @@ class Handle(HandleFacts):
         if isinstance(error, asyncio.CancelledError) and not stopped:
             return None  # cancelled from outside: that stays what it is
         lost = lost or hold.lost_reason(client.env.clock.now())
-        return ending_error(self._recipe, hold, _unless_cancelled(error), lost=lost, returns=returns and error is None)
+        return ending_error(
+            self._recipe, hold, error=_unless_cancelled(error), lost=lost, returns=returns and error is None
+        )
 
 
 class BodyStopper:
@@ -169,8 +178,8 @@ class BodyStopper:
             self._loop.call_soon_threadsafe(self._cancel)
 
     async def leave(self, error: BaseException | None) -> bool:
-        """The block is left with this error: cancel no more. True if the only cancellation was ours; it no longer counts
-        among the task's. `swallowed` says that one from outside was met here and is still to be raised."""
+        """The block is left with this error: cancel no more. True if the only cancellation was ours; it no longer
+        counts among the task's. `swallowed` says that one from outside was met here and is still to be raised."""
         self._left = True
         if not self._stopped:
             return False
@@ -297,18 +306,11 @@ async def acquire(
 
 
 def run_hook(hook: Hook) -> None:
-    """Call a hook where it can harm nothing: a bound async one in its loop, any other in a thread of its own."""
+    """Call a hook where it can harm nothing: an async one in its loop, any other in a thread of its own."""
     if isinstance(hook, _LoopHook):
         hook()
-        return
-
-    def call() -> None:
-        try:
-            hook()
-        except Exception:  # somebody else's code: its failure is logged and harms no lease
-            log.exception("a hook of a lease failed")
-
-    threading.Thread(target=call, name="leased-hook", daemon=True).start()
+    else:
+        run_in_thread(hook)
 
 
 class _LoopHook:
@@ -329,12 +331,8 @@ class _LoopHook:
     async def _run(self) -> None:
         try:
             await self._hook()  # type: ignore[misc]  # checked to be a coroutine function
-        except Exception:  # somebody else's code: its failure is logged and harms no lease
+        except Exception:  # noqa: BLE001 (somebody else's code: its failure is logged and harms no lease)
             log.exception("a hook of a lease failed")
-
-
-def _bound_to_loop(callback: Hook) -> Hook:
-    return _LoopHook(callback)
 
 
 def _unless_cancelled(error: BaseException | None) -> BaseException | None:

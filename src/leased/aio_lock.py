@@ -260,7 +260,7 @@ class Lock:
 
 
 async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):
+    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
         return await fn(*args, **kwargs)
     value = await asyncio.to_thread(fn, *args, **kwargs)
     return await value if inspect.isawaitable(value) else value

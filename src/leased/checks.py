@@ -1,4 +1,4 @@
-"""Checking and converting what callers pass: keys, owners, durations, metadata. It raises `InvalidRequest`, no other."""
+"""Checking and converting what callers pass: keys, owners, durations, metadata. It raises `InvalidRequest` alone."""
 
 from __future__ import annotations
 

@@ -8,12 +8,11 @@ import random
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from leased.checks import shown
-from leased.connect import Face, Options, Target, check_assurance, hide_secrets, lines_of, open_store, read_url
+from leased.connect import Face, Options, Target, check_assurance, lines_of, open_store, read_url
 from leased.engine import Env
-from leased.errors import InvalidRequest, StoreNotUsable
+from leased.errors import StoreNotUsable
 from leased.hold import Hold, Hook
 from leased.observe import Observer, log
 from leased.queue import Lines
@@ -21,8 +20,19 @@ from leased.recipe import mint
 from leased.store import Clock, Store
 
 
+class Keep(Protocol):
+    """Notices a hold's loss, and renews it if `renewing`."""
+
+    def __call__(self, hold: Hold, *, renewing: bool) -> None:
+        """Keep this hold."""
+        ...
+
+
 class Client:
     """The store, the environment of the engine, and which blocks and bare handles are alive."""
+
+    keep: Keep
+    """Set by the face: how it keeps holds, by a thread or by a task of the running loop."""
 
     def __init__(
         self,
@@ -31,7 +41,6 @@ class Client:
         face: Face,
         store: Store | None,
         run_hook: Callable[[Hook], None],
-        keep: Callable[[Client, Hold, bool], None],
     ) -> None:
         options = target.options
         self.store = open_store(target, face=face) if store is None else store
@@ -45,7 +54,6 @@ class Client:
             observer=options.observer,
             run_hook=run_hook,
         )
-        self._keep = keep
         self.shown = target.shown
         self.closed = False
         self.closers: list[Callable[[], None]] = []
@@ -53,10 +61,6 @@ class Client:
         self.bare: weakref.WeakSet[Hold] = weakref.WeakSet()
         check_assurance(self.store.assurance(), options.require, shown_url=target.shown)
         _clients.add(self)
-
-    def keep(self, hold: Hold, *, renewing: bool) -> None:
-        """Notice this hold's loss, and renew it if `renewing`."""
-        self._keep(self, hold, renewing)
 
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once closed: nothing is granted any more."""

@@ -1,4 +1,4 @@
-"""From a URL to a store: the table of schemes, the options, and refusals that help. It opens nothing before first use."""
+"""From a URL to a store: the table of schemes, the options, refusals that help. It opens nothing before first use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeove
 _lines: weakref.WeakValueDictionary[tuple[str, str], Lines] = weakref.WeakValueDictionary()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _lines.clear())
+    os.register_at_fork(after_in_child=_lines.clear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def read_url(url: str, options: Options, **given: object) -> Target:
         raise InvalidRequest(
             f"{hide_secrets(url)!r} has no scheme", hint="for a file write 'sqlite:PATH', for this process 'memory:'"
         )
-    before, mark, query = url.partition("?")
+    before, _, query = url.partition("?")
     pairs = parse_qsl(query, keep_blank_values=True)
     mine = {name.removeprefix("leased_"): value for name, value in pairs if name.startswith("leased_")}
     if mine:
@@ -157,7 +157,7 @@ def _check_options(options: Options, given: dict[str, object]) -> Options:
     checks: dict[str, Callable[[Any], object]] = {
         "timeout": lambda value: check_span(value, what="timeout", least=0.01, most=MAX_OPERATION_TIMEOUT),
         "namespace": lambda value: check_key(value, what="namespace") if value != "" else "",
-        "clock_margin": lambda value: _check_margin(value),
+        "clock_margin": _check_margin,
         "skew_margin": lambda value: check_span(value, what="skew_margin", most=3600.0),
         "takeover": lambda value: _check_word(value, what="takeover", words=("margin", "observe")),
         "require": lambda value: _check_word(value, what="require", words=EXCLUSIVITY),

@@ -1,4 +1,4 @@
-"""The locks of this process that `leased.lock(...)` uses: from `LEASED_URL`, else in memory. Nothing is made at import."""
+"""The locks that `leased.lock(...)` uses: from `LEASED_URL`, else in memory. Nothing is made at import."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def set_default(locks: Locks | None) -> None:
 @contextmanager
 def using_default(locks: Locks) -> Iterator[Locks]:
     """Let `leased.lock(...)` use these locks inside the block, for instance for one test."""
-    global _default
     before = _default
     set_default(locks)
     try:

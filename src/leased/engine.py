@@ -234,7 +234,7 @@ async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, Non
         try:
             clock.start(run())
             break
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised below, once the work is done)
             struck = error
             if finished:
                 break
@@ -248,7 +248,7 @@ async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, Non
                 break
         except GeneratorExit:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised below, once the work is done)
             struck = error
     if struck is not None:
         raise struck

@@ -108,7 +108,7 @@ class Hold:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a forked child's copy of its parent's hold: it is inert, and its mutex is not to be touched."""
+        """Whether this is a forked child's copy of its parent's hold: inert, and its mutex is not to be touched."""
         return self.generation != _generation
 
     def next_number(self) -> int:

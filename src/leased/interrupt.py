@@ -1,4 +1,4 @@
-"""Interrupting a blocking body at the end of its lease: an exception is injected into its thread until the block exits."""
+"""Interrupting a blocking body at the end of its lease: an exception injected into its thread until the block exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every limit and default with its reason, and the pure arithmetic of leases; no I/O, no clock, no chance of its own."""
+"""Every limit and default with its reason, and the pure arithmetic of leases; no I/O, no clock and no chance."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def end_quietly(hold: Hold, reason: LostReason) -> None:
 
 
 def ending_error(
-    recipe: Recipe | None, hold: Hold, error: BaseException | None, *, lost: LostReason | None, returns: bool
+    recipe: Recipe | None, hold: Hold, *, error: BaseException | None, lost: LostReason | None, returns: bool
 ) -> LeasedError | None:
     """What a block raises at its end instead of, or on top of, what its body raised; `None`: nothing.
 
@@ -78,7 +78,7 @@ def ending_error(
     return lost_error(hold.key, lost)
 
 
-def note_release_problem(hold: Hold, problem: LeasedError, error: BaseException | None) -> None:
+def note_release_problem(hold: Hold, problem: LeasedError, *, error: BaseException | None) -> None:
     """A release that failed never replaces what the body raised: it is attached as a note, and logged."""
     text = f"the lease on {hold.key!r} could not be released ({problem}); it ends by itself"
     log.warning("%s", text)

@@ -29,7 +29,7 @@ Each operation is one atomic step. The rows of a table are tried from the top.
 
 | `renew(key, token, ttl, number)` finds | answer | effect |
 | --- | --- | --- |
-| this token holds the key, `number` above the record's | `Held` | `renewal = number`; expiry **set** from now, it may shorten |
+| this token holds the key, `number` above the record's | `Held` | `renewal = number`; expiry **set** from now |
 | this token holds the key, `number` not above | `Held` with the record's number | none |
 | a lapsed record with this token | `Lost`: `max_hold` if `now >= deadline`, else `expired` | none: nothing is revived |
 | a mark `retaken` or `force_released` of this token | `Lost` with that reason | none |
@@ -68,9 +68,9 @@ leaves every member unknown.
 `watch(key, bell)`: on return every later release, abandon or forced release of `key` rings `bell`, from any thread. It
 is a hint: it may be lost, and may ring for nothing. The answer ends the watch.
 
-**Errors.** `StoreUnavailable` only when there was no answer; its `applied` says whether it may have happened. Contention
-is never an error and no error is ever read as contention. What cannot work here is `StoreNotUsable`, at once. `timeout`
-is in seconds and bounds the whole call: pool, connect, send and retries.
+**Errors.** `StoreUnavailable` only when there was no answer; its `applied` says whether it may have happened.
+Contention is never an error and no error is ever read as contention. What cannot work here is `StoreNotUsable`, at once.
+`timeout` is in seconds and bounds the whole call: pool, connect, send and retries.
 
 **Times** are kept at least as long as asked for: a store rounds up to its own resolution.
 """

@@ -18,6 +18,7 @@ from leased.connect import Target
 from leased.errors import LockNotHeld
 from leased.handle import read_dump
 from leased.hold import Hold, lost_error
+from leased.hooks import run_hook
 from leased.keeper import Keeper
 from leased.model import Assurance, Claim, Lost, Status
 from leased.observe import Observer
@@ -26,7 +27,7 @@ from leased.recipe import check_token, make_recipe
 from leased.store import Clock, Store
 from leased.sync_handle import Handle
 from leased.sync_lock import Lock
-from leased.threads import KeeperClock, Workers, run_hook, start_keeper
+from leased.threads import KeeperClock, Workers, start_keeper
 
 
 class Locks:
@@ -62,8 +63,8 @@ class Locks:
     ) -> Lock:
         """A recipe for locking `key`; it holds nothing and asks nobody. Durations are seconds, `timedelta` or text.
 
-        `ttl`: how long a lease lasts unless renewed. `wait`: how long to wait for it. `owner`: whoever presents the same
-        one takes the lease over. `renew`: by default blocks renew and bare handles do not. `enforce`: a fixed lease
+        `ttl`: how long a lease lasts unless renewed. `wait`: how long to wait for it. `owner`: whoever presents the
+        same one takes the lease over. `renew`: by default blocks renew, bare handles do not. `enforce`: a fixed lease
         whose body is interrupted at its end. `if_lost`: what a block does that succeeded under a lost lease.
         `max_hold`: the end that renewals cannot move. `hold_at_least`: the key stays closed until that age.
         `lock_delay`: it stays closed so long after a lease that ended without release. `metadata`: at most 1 KiB, shown
@@ -215,16 +216,15 @@ def connect(
 
 
 def _open(target: Target, store: Store | None) -> Client:
-    workers = Workers()
-    keepers: list[Keeper] = []
+    client = Client(target, face="blocking", store=store, run_hook=run_hook)
+    keeper = Keeper(client.store, replace(client.env, clock=KeeperClock(client.env.clock, Workers())))
 
-    def keep(client: Client, hold: Hold, renewing: bool) -> None:
-        if keepers[0].add(hold, renewing=renewing):
-            start_keeper(keepers[0])
+    def keep(hold: Hold, *, renewing: bool) -> None:
+        if keeper.add(hold, renewing=renewing):
+            start_keeper(keeper)
 
-    client = Client(target, face="blocking", store=store, run_hook=run_hook, keep=keep)
-    keepers.append(Keeper(client.store, replace(client.env, clock=KeeperClock(client.env.clock, workers))))
-    client.closers.append(keepers[0].close)
+    client.keep = keep
+    client.closers.append(keeper.close)
     return client
 
 

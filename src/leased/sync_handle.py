@@ -60,8 +60,8 @@ class Handle(HandleFacts):
             raise LockNotHeld(f"the lease on {self.key!r} cannot be extended: {reason}", key=self.key, reason=reason)
 
     def release(self) -> Released:
-        """Free the key. False with a reason (`not_holder`, `expired`, `already_released`) when there was nothing to free;
-        never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: it can be called again."""
+        """Free the key. False with a reason (`not_holder`, `expired`, `already_released`) when there was nothing to
+        free; never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: call it again."""
         if self._hold.keeper is not None:
             self._hold.keeper.discard(self._hold)
         return step(engine.release(self._client.store, self._client.env, self._hold))
@@ -136,20 +136,21 @@ class Handle(HandleFacts):
             if hold.outcome is None and lost not in NOTHING_TO_FREE:
                 step(engine.release(client.store, client.env, hold))
         except LeasedError as problem:
-            note_release_problem(hold, problem, error)
+            note_release_problem(hold, problem, error=error)
         finally:
             client.blocks.discard(hold)
             client.env.lines.block_ended(hold.key, hold.owner)
             if client.closed and not client.blocks:
                 step(client.store.close())
         lost = lost or hold.lost_reason(client.env.clock.now())
-        return ending_error(self._recipe, hold, error, lost=lost, returns=returns)
+        return ending_error(self._recipe, hold, error=error, lost=lost, returns=returns)
 
 
 class Scope:
     """A single-use manager for one block under a lease. It may be entered and left on different threads."""
 
     __slots__ = (
+        "_brought",
         "_cancel",
         "_claim",
         "_client",
@@ -159,7 +160,6 @@ class Scope:
         "_recipe",
         "_used",
         "_wait",
-        "_brought",
     )
 
     def __init__(

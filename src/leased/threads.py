@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from leased.clocks import step
-from leased.hold import Hook
 from leased.keeper import Keeper
 from leased.observe import log
 from leased.store import Clock, Signal
@@ -48,7 +47,7 @@ class Workers:
                 continue
             try:
                 work()
-            except Exception:  # whatever a store did: the thread and the other leases go on
+            except Exception:  # noqa: BLE001 (whatever a store did, the thread and the other leases go on)
                 log.exception("a renewal failed in an unexpected way")
             finally:
                 with self._mutex:
@@ -86,15 +85,3 @@ class KeeperClock:
 def start_keeper(keeper: Keeper) -> None:
     """Run the keeper's loop in a daemon thread; it ends some time after the last lease."""
     threading.Thread(target=lambda: step(keeper.run()), name="leased-renewal", daemon=True).start()
-
-
-def run_hook(hook: Hook) -> None:
-    """Call a hook in a thread of its own, where it may dawdle or raise without harm."""
-
-    def call() -> None:
-        try:
-            hook()
-        except Exception:  # somebody else's code: its failure is logged and harms no lease
-            log.exception("a hook of a lease failed")
-
-    threading.Thread(target=call, name="leased-hook", daemon=True).start()

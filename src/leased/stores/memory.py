@@ -11,13 +11,24 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 from leased.errors import InvalidRequest, StoreNotUsable
-from leased.model import Assurance, Claim, Contended, Held, Lease, Lost, LostReason, Operation, Released, Status
-from leased.model import read_metadata
+from leased.model import (
+    Assurance,
+    Claim,
+    Contended,
+    Held,
+    Lease,
+    Lost,
+    LostReason,
+    Operation,
+    Released,
+    Status,
+    read_metadata,
+)
 from leased.policy import REPLAY_WINDOW
 from leased.store import Bell, Clock, Outcome, each
 
 if TYPE_CHECKING:
-    from leased.connect import Options
+    from leased.connect import Face, Options
 
 _SWEEP_EVERY = 32
 _SWEEP_STEP = 2 * _SWEEP_EVERY
@@ -330,7 +341,7 @@ _shared: dict[tuple[str, str], MemoryStore] = {}
 """The stores of this process by name and namespace: whoever names the same one is excluded by it."""
 
 
-def open(url: str, *, face: object, options: Options) -> MemoryStore:
+def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A001, ARG001 (as every store module)
     """The store called by this URL: `memory:` is the process's own, `memory:NAME` another one; both faces share it."""
     name = url.partition(":")[2].strip("/")
     if "?" in name:
