@@ -8,8 +8,8 @@ from leased.default import get_default, lock, set_default, using_default
 from leased.errors import (
     AccessDenied,
     InvalidRequest,
-    LeasedError,
     LeaseDeadlineExceeded,
+    LeasedError,
     LockDeadlock,
     LockLost,
     LockNotAcquired,

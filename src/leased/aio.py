@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import functools
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from leased.aio_clock import LoopClock
 from leased.aio_handle import Handle, Scope, run_hook
 from leased.aio_lock import Lock
 from leased.checks import Duration, check_key
-from leased.client import Client, make_target, reconnecting
+from leased.client import Client, PerProcess, make_target, reconnecting
 from leased.connect import Target
 from leased.context import current, current_fencing_token, owner_scope
 from leased.default import default_url
@@ -63,12 +64,8 @@ class Locks:
     def __init__(self, target: Target, *, store: Store | None) -> None:
         self._target = target
         self._store = store
-        self._mutex = threading.Lock()
-        self._opened: Client | None = None
-        self._inherited: list[Client] = []
-        _all_locks.add(self)
-        if store is not None or target.options.require is not None:
-            self._client()
+        self._opening = PerProcess(functools.partial(_open, target, store))
+        self._opening.get()
 
     def lock(
         self,
@@ -171,9 +168,9 @@ class Locks:
     async def close(self) -> None:
         """Grant and renew nothing any more. Nothing is released under a block that still runs: its handle is lost
         (`closed`) at its deadline, and the store is closed after the last of them."""
-        client = self._client()
-        if not client.closed and client.close():
-            await client.store.close()
+        store = self._opening.close()
+        if store is not None:
+            await store.close()
 
     async def __aenter__(self) -> Locks:
         """Itself; the block closes it."""
@@ -195,18 +192,7 @@ class Locks:
         return self
 
     def _client(self) -> Client:
-        client = self._opened
-        if client is None:
-            with self._mutex:
-                client = self._opened or _open(self._target, self._store)
-                self._opened = client
-        return client
-
-    def _begin_anew(self) -> None:
-        """In a forked child: what was inherited is kept referenced, and neither used nor closed."""
-        if self._opened is not None:
-            self._inherited.append(self._opened)
-        self._mutex, self._opened = threading.Lock(), None
+        return self._opening.get()
 
 
 def connect(
@@ -266,7 +252,6 @@ def _reconnect(url: str, given: dict[str, Any]) -> Locks:
     return connect(url, **given)
 
 
-_all_locks: weakref.WeakSet[Locks] = weakref.WeakSet()
 _default_mutex = threading.Lock()
 _default: Locks | None = None
 

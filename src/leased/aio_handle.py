@@ -16,7 +16,7 @@ from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
 from leased.hooks import run_hook as run_in_thread
-from leased.model import Claim, Contended, Released, Renewed
+from leased.model import Claim, Contended, LostReason, Released, Renewed
 from leased.observe import log
 from leased.recipe import Recipe, not_acquired
 from leased.scope import (
@@ -129,17 +129,10 @@ class Handle(HandleFacts):
     async def _leave_block(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
         """End the block: always release, and say what it has to raise. Our own cancellation becomes that error."""
         client, hold = self._client, self._hold
-        if self._block is not None:
-            context.leave(self._block)
-            self._block = None
         hold.stop = None
         stopped = self._stopper is not None and await self._stopper.leave(error)
-        lost = hold.lost_reason(client.env.clock.now())
-        if lost is not None and hold.ended is None:
-            engine.lose(client.env, hold, lost)
-        if hold.keeper is not None:
-            hold.keeper.discard(hold)
         try:
+            lost = self._end_keeping()
             if hold.outcome is None and lost not in NOTHING_TO_FREE:
                 await engine.release(client.store, client.env, hold)
         except LeasedError as problem:
@@ -147,16 +140,28 @@ class Handle(HandleFacts):
         finally:
             client.blocks.discard(hold)
             client.env.lines.block_ended(hold.key, hold.owner)
-            if client.closed and not client.blocks:
+            if client.env.closed and not client.blocks:
                 await client.store.close()
         if self._stopper is not None and self._stopper.swallowed:
             raise asyncio.CancelledError
         if isinstance(error, asyncio.CancelledError) and not stopped:
             return None  # cancelled from outside: that stays what it is
-        lost = lost or hold.lost_reason(client.env.clock.now())
-        return ending_error(
-            self._recipe, hold, error=_unless_cancelled(error), lost=lost, returns=returns and error is None
-        )
+        lost = hold.lost_reason(client.env.clock.now())
+        returns = returns and error is None
+        return ending_error(self._recipe, hold, error=_unless_cancelled(error), lost=lost, returns=returns)
+
+    def _end_keeping(self) -> LostReason | None:
+        """The body is over: nobody renews any more; why the lease was lost before, if it was."""
+        hold = self._hold
+        if self._block is not None:
+            context.leave(self._block)
+            self._block = None
+        lost = hold.lost_reason(self._clock.now())
+        if lost is not None:
+            engine.lose(self._client.env, hold, lost)
+        if hold.keeper is not None:
+            hold.keeper.discard(hold)
+        return lost
 
 
 class BodyStopper:
@@ -280,7 +285,6 @@ async def acquire(
     client: Client, recipe: Recipe, claim: Claim, *, wait: float, brought: bool, cancel: Cancel | None, scoped: bool
 ) -> Handle | Contended:
     """Ask the engine; a handle, or who has the key. A cancellation at any point leaves nothing held."""
-    client.check_open()
     if wait > 0:
         refuse_deadlock(client.env.lines, claim.key, asyncio.current_task())
     outcome = await engine.acquire(
@@ -293,10 +297,10 @@ async def acquire(
         scoped=scoped,
         retry_delay=recipe.retry_delay,
         cancelled=None if cancel is None else cancel.is_set,
+        name=recipe.name,
     )
     if isinstance(outcome, Contended):
         return outcome
-    outcome.name = recipe.name
     handle = Handle(client, outcome, recipe, scoped=scoped)
     if not scoped:
         client.bare.add(outcome)

@@ -19,6 +19,15 @@ _mutex = threading.Lock()
 _default: Locks | None = None
 
 
+def _forget_parents() -> None:
+    global _mutex
+    _mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
+
+
 def default_url() -> str:
     """`LEASED_URL`, or the memory store, which says once in the log that it excludes this process only."""
     url = os.environ.get("LEASED_URL", "")

@@ -38,6 +38,7 @@ class Env:
     margin: float = CLOCK_MARGIN
     observer: Observer | None = None
     run_hook: Callable[[Hook], None] | None = None
+    closed: bool = False
 
     def tell(
         self, name: EventName, key: str, *, lock: str | None = None, data: Mapping[str, Any] | None = None
@@ -59,12 +60,14 @@ async def acquire(
     scoped: bool = False,
     retry_delay: float | None = None,
     cancelled: Callable[[], bool] | None = None,
+    name: str | None = None,
 ) -> Hold | Contended:
     """Ask until granted or `wait` is used up. A single try that got no answer is repeated once.
 
     `brought`: the token is the caller's own, and no other is used. `fixed`: the lease counts from now, so each attempt
     asks for what is left of it. `scoped`: a block follows, and its owner stays reserved until `Lines.block_ended`.
-    `cancelled`: asked while waiting; true ends the wait. Raises what the store raised, when that was the last word.
+    `cancelled`: asked while waiting; true ends the wait. `name`: the lock's, for events. Raises what the store raised,
+    when that was the last word, and `StoreNotUsable` once the environment is closed.
     """
     place = env.lines.place(claim, clock=env.clock, waiting=wait > 0, cancelled=cancelled)
     asking = _Asking(store, env, replace(claim, late=True) if brought else claim, brought=brought)
@@ -81,10 +84,16 @@ async def acquire(
         await asking.settle(keep=None)
         raise
     if hold is None:
-        env.tell("rejected" if wait > 0 else "contended", claim.key)
+        env.tell("rejected" if wait > 0 else "contended", claim.key, lock=name)
         return Contended(status)
+    hold.name = name
     if env.observer is not None:
-        env.tell("acquired", claim.key, data={"fencing_token": hold.fencing_token, "waited": env.clock.now() - started})
+        env.tell(
+            "acquired",
+            claim.key,
+            lock=name,
+            data={"fencing_token": hold.fencing_token, "waited": env.clock.now() - started},
+        )
     return hold
 
 
@@ -95,6 +104,8 @@ async def _ask_in_turn(
     env, attempt = asking.env, 0
     give_up_at = env.clock.now() + wait
     while await place.turn(give_up_at):
+        if env.closed:
+            raise StoreNotUsable("the Locks was closed while waiting", hint="connect again")
         now = env.clock.now()
         if fixed_until is not None:
             asking.claim = replace(asking.claim, ttl=fixed_until - now)

@@ -37,7 +37,7 @@ class Lines:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._lines: dict[str, Line] = {}
-        self._reserved: dict[tuple[str, str], object] = {}
+        self._reserved: dict[tuple[str, str], Place] = {}
 
     def place(self, claim: Claim, *, clock: Clock, waiting: bool, cancelled: Callable[[], bool] | None = None) -> Place:
         """A place for one claim: in the line if it waits, outside it for a single try."""
@@ -48,8 +48,8 @@ class Lines:
         if self._lines:
             with self._mutex:
                 line = self._lines.get(key)
-                if line is not None and line.places:
-                    line.places[0].signal.set()
+                if line is not None:
+                    self._wake_front(line)
 
     def block_ended(self, key: str, owner: str | None) -> None:
         """The block that ran under this owner was left: its claim may be taken over again."""
@@ -69,6 +69,19 @@ class Lines:
         for place in line.places if line is not None else ():
             if place.owner == owner:
                 place.signal.set()
+
+    def _barred(self, place: Place) -> bool:
+        """Whether another claim of the same owner is being asked, or its block runs, in this process."""
+        return place.owner is not None and self._reserved.get((place.key, place.owner), place) is not place
+
+    def _front(self, line: Line) -> Place | None:
+        """Who may ask: the first that is not barred, so that nobody waits behind a block that has lost its lease."""
+        return next((place for place in line.places if not self._barred(place)), None)
+
+    def _wake_front(self, line: Line) -> None:
+        front = self._front(line)
+        if front is not None:
+            front.signal.set()
 
 
 class Place:
@@ -147,13 +160,13 @@ class Place:
                 self._reserves = False
                 lines._free(self.key, self.owner)
             if line is not None:
-                front = line.places[0] is self
+                front = lines._front(line) in (self, None)
                 line.places.remove(self)
                 self._line = None
                 if not line.places:
                     lines._lines.pop(self.key, None)
                 elif front:
-                    line.places[0].signal.set()
+                    lines._wake_front(line)
         if line is not None and not line.places and line.unwatch is not None:
             line.unwatch()
 
@@ -161,12 +174,11 @@ class Place:
         if self._line is None and self.owner is None:
             return True
         with self._lines._mutex:
-            if self._line is not None and self._line.places[0] is not self and not self.called:
+            lines = self._lines
+            if lines._barred(self) or (self._line and not self.called and lines._front(self._line) is not self):
                 return False
-            if self.owner is not None and not self._reserves:
-                if (self.key, self.owner) in self._lines._reserved:
-                    return False
-                self._lines._reserved[self.key, self.owner] = self
+            if self.owner is not None:
+                lines._reserved[self.key, self.owner] = self
                 self._reserves = True
             return True
 

@@ -69,8 +69,8 @@ leaves every member unknown.
 is a hint: it may be lost, and may ring for nothing. The answer ends the watch.
 
 **Errors.** `StoreUnavailable` only when there was no answer; its `applied` says whether it may have happened.
-Contention is never an error and no error is ever read as contention. What cannot work here is `StoreNotUsable`, at once.
-`timeout` is in seconds and bounds the whole call: pool, connect, send and retries.
+Contention is never an error and no error is ever read as contention. What cannot work here is `StoreNotUsable`, at
+once. `timeout` is in seconds and bounds the whole call: pool, connect, send and retries.
 
 **Times** are kept at least as long as asked for: a store rounds up to its own resolution.
 """

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import builtins
-import os
-import threading
-import weakref
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from leased import engine
 from leased.checks import Duration, check_key
-from leased.client import Client, make_target, reconnecting
+from leased.client import Client, PerProcess, make_target, reconnecting
 from leased.clocks import BlockingClock, step
 from leased.connect import Target
 from leased.errors import LockNotHeld
@@ -37,12 +35,8 @@ class Locks:
     def __init__(self, target: Target, *, store: Store | None) -> None:
         self._target = target
         self._store = store
-        self._mutex = threading.Lock()
-        self._opened: Client | None = None
-        self._inherited: list[Client] = []
-        _all_locks.add(self)
-        if store is not None or target.options.require is not None:
-            self._client()
+        self._opening = PerProcess(functools.partial(_open, target, store))
+        self._opening.get()
 
     def lock(
         self,
@@ -145,9 +139,9 @@ class Locks:
     def close(self) -> None:
         """Grant and renew nothing any more. Nothing is released under a block that still runs: its handle is lost
         (`closed`) at its deadline, and the store is closed after the last of them."""
-        client = self._client()
-        if not client.closed and client.close():
-            step(client.store.close())
+        store = self._opening.close()
+        if store is not None:
+            step(store.close())
 
     def __enter__(self) -> Locks:
         """Itself; the block closes it."""
@@ -169,18 +163,7 @@ class Locks:
         return self
 
     def _client(self) -> Client:
-        client = self._opened
-        if client is None:
-            with self._mutex:
-                client = self._opened or _open(self._target, self._store)
-                self._opened = client
-        return client
-
-    def _begin_anew(self) -> None:
-        """In a forked child: what was inherited is kept referenced, and neither used nor closed."""
-        if self._opened is not None:
-            self._inherited.append(self._opened)
-        self._mutex, self._opened = threading.Lock(), None
+        return self._opening.get()
 
 
 def connect(
@@ -230,15 +213,3 @@ def _open(target: Target, store: Store | None) -> Client:
 
 def _reconnect(url: str, given: dict[str, Any]) -> Locks:
     return connect(url, **given)
-
-
-_all_locks: weakref.WeakSet[Locks] = weakref.WeakSet()
-
-
-def _begin_anew() -> None:
-    for locks in tuple(_all_locks):
-        locks._begin_anew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)

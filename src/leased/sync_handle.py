@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 from leased import context, engine
@@ -14,7 +15,7 @@ from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
 from leased.interrupt import BodyInterrupted, Interrupter
-from leased.model import Claim, Contended, Released, Renewed
+from leased.model import Claim, Contended, LostReason, Released, Renewed
 from leased.recipe import Recipe, not_acquired
 from leased.scope import (
     NOTHING_TO_FREE,
@@ -123,27 +124,38 @@ class Handle(HandleFacts):
     def _leave_block(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
         """End the block: always release, and say what it has to raise."""
         client, hold = self._client, self._hold
-        if self._block is not None:
-            context.leave(self._block)
-            self._block = None
-        hold.stop = None
-        lost = hold.lost_reason(client.env.clock.now())
-        if lost is not None and hold.ended is None:
-            engine.lose(client.env, hold, lost)
-        if hold.keeper is not None:
-            hold.keeper.discard(hold)
         try:
+            lost = self._end_keeping()
             if hold.outcome is None and lost not in NOTHING_TO_FREE:
                 step(engine.release(client.store, client.env, hold))
         except LeasedError as problem:
             note_release_problem(hold, problem, error=error)
+        except BaseException:  # interrupted on the way: the release is still made
+            if hold.outcome is None:
+                with suppress(LeasedError):
+                    step(engine.release(client.store, client.env, hold))
+            raise
         finally:
             client.blocks.discard(hold)
             client.env.lines.block_ended(hold.key, hold.owner)
-            if client.closed and not client.blocks:
+            if client.env.closed and not client.blocks:
                 step(client.store.close())
-        lost = lost or hold.lost_reason(client.env.clock.now())
+        lost = hold.lost_reason(client.env.clock.now())
         return ending_error(self._recipe, hold, error=error, lost=lost, returns=returns)
+
+    def _end_keeping(self) -> LostReason | None:
+        """The body is over: nobody stops it any more and nobody renews; why the lease was lost before, if it was."""
+        hold = self._hold
+        if self._block is not None:
+            context.leave(self._block)
+            self._block = None
+        hold.stop = None
+        lost = hold.lost_reason(self._clock.now())
+        if lost is not None:
+            engine.lose(self._client.env, hold, lost)
+        if hold.keeper is not None:
+            hold.keeper.discard(hold)
+        return lost
 
 
 class Scope:
@@ -154,12 +166,12 @@ class Scope:
         "_cancel",
         "_claim",
         "_client",
-        "_handle",
         "_interrupter",
         "_lock",
         "_recipe",
         "_used",
         "_wait",
+        "handle",
     )
 
     def __init__(
@@ -181,15 +193,12 @@ class Scope:
         self._brought = brought
         self._cancel = cancel
         self._used = False
-        self._handle: Handle | None = None
+        self.handle: Handle | None = None
         self._interrupter: Interrupter | None = None
 
     def __enter__(self) -> Handle:
         """Acquire; raises `LockNotAcquired`, or `LockTimeout` when the wait ran out: the body never runs without."""
-        outcome = self.enter(sys._getframe(1))
-        if isinstance(outcome, Handle):
-            return outcome
-        raise self.refusal(outcome)
+        return self.enter_or_raise(sys._getframe(1))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -199,33 +208,38 @@ class Scope:
         if ending is not None:
             raise ending from (None if isinstance(error, BodyInterrupted) else error)
 
+    def enter_or_raise(self, frame: FrameType) -> Handle:
+        """Acquire and begin the block that is written in `frame`; raises `LockNotAcquired` or `LockTimeout`."""
+        try:
+            outcome = self.enter(frame)
+            if isinstance(outcome, Contended):
+                raise self.refusal(outcome)
+            return outcome
+        except BaseException:  # an interrupt may come between the grant and the block
+            self.leave(None, returns=True)
+            raise
+
     def enter(self, frame: FrameType) -> Handle | Contended:
-        """Acquire and begin the block, or say who has the key. `frame` is where the block is written."""
+        """Acquire and begin the block, or say who has the key. After an error `leave` must follow."""
         if self._used:
             raise LockNotHeld(f"this hold on {self._claim.key!r} was used before", key=self._claim.key, reason="used")
         self._used = True
-        handle = acquire(
+        outcome = acquire(
             self._client,
             self._recipe,
             self._claim,
             wait=self._wait,
             brought=self._brought,
             cancel=self._cancel,
-            scoped=True,
+            scope=self,
         )
-        if isinstance(handle, Contended):
-            return handle
-        try:
-            self._handle = handle
-            handle._enter_block(self._lock, taken_at=place_of(frame))
+        if isinstance(outcome, Handle):
+            outcome._enter_block(self._lock, taken_at=place_of(frame))
             if self._recipe.enforce:
                 self._interrupter = Interrupter(frame)
-                handle._hold.stop = self._interrupter.strike
-            self._client.keep(handle._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
-        except BaseException:
-            self.leave(None, returns=True)
-            raise
-        return handle
+                outcome._hold.stop = self._interrupter.strike
+            self._client.keep(outcome._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
+        return outcome
 
     def leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
         """End the block; what it has to raise, if anything."""
@@ -234,14 +248,14 @@ class Scope:
                 self._interrupter.leave()
             except BodyInterrupted:
                 self._interrupter.leave()
-        if self._handle is None:
+        if self.handle is None:
             return None
         body_error = None if isinstance(error, BodyInterrupted) else error
-        return self._handle._leave_block(body_error, returns=returns)
+        return self.handle._leave_block(body_error, returns=returns)
 
     def encloses(self, block: context.Block) -> bool:
         """Whether this is the manager of that block."""
-        return self._handle is not None and self._handle._block is block
+        return self.handle is not None and self.handle._block is block
 
     def refusal(self, contended: Contended) -> LockNotAcquired:
         """The error that tells who has the key."""
@@ -250,10 +264,17 @@ class Scope:
 
 
 def acquire(
-    client: Client, recipe: Recipe, claim: Claim, *, wait: float, brought: bool, cancel: Cancel | None, scoped: bool
+    client: Client,
+    recipe: Recipe,
+    claim: Claim,
+    *,
+    wait: float,
+    brought: bool,
+    cancel: Cancel | None,
+    scope: Scope | None = None,
 ) -> Handle | Contended:
-    """Ask the engine; a handle, or who has the key. An interrupt at any point leaves nothing held."""
-    client.check_open()
+    """Ask the engine; a handle, or who has the key. An interrupt at any point leaves nothing held: a scope has its
+    handle before this returns."""
     if wait > 0:
         refuse_deadlock(client.env.lines, claim.key, threading.get_ident())
     outcome: Hold | Contended | None = None
@@ -266,16 +287,18 @@ def acquire(
                 wait=wait,
                 brought=brought,
                 fixed=recipe.enforce,
-                scoped=scoped,
+                scoped=scope is not None,
                 retry_delay=recipe.retry_delay,
                 cancelled=None if cancel is None else cancel.is_set,
+                name=recipe.name,
             )
         )
         if isinstance(outcome, Contended):
             return outcome
-        outcome.name = recipe.name
-        handle = Handle(client, outcome, recipe, scoped=scoped)
-        if not scoped:
+        handle = Handle(client, outcome, recipe, scoped=scope is not None)
+        if scope is not None:
+            scope.handle = handle
+        else:
             client.bare.add(outcome)
             if recipe.renew:
                 client.keep(outcome, renewing=True)

@@ -108,11 +108,13 @@ class Lock:
     def __enter__(self) -> Handle:
         """Acquire, or raise `LockNotAcquired` / `LockTimeout`: the body never runs without a grant."""
         scope = self.hold()
-        outcome = scope.enter(sys._getframe(1))
-        if isinstance(outcome, Contended):
-            raise scope.refusal(outcome)
         self._scopes.append(scope)
-        return outcome
+        try:
+            return scope.enter_or_raise(sys._getframe(1))
+        except BaseException:  # refused, or interrupted between the grant and the block
+            self._scopes.remove(scope)
+            scope.leave(None, returns=True)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -159,7 +161,7 @@ class Lock:
             raise InvalidRequest("enforce=True needs a body to interrupt", hint="use `with lock`, run() or a decorator")
         claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
         client = self._locks()._client()
-        return acquire(client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False)
+        return acquire(client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel)
 
     def _scope(
         self,
@@ -187,10 +189,10 @@ class Lock:
         cancel: Cancel | None,
     ) -> RunResult[T]:
         scope = self._scope(self.key, wait, token=token, request_id=request_id, cancel=cancel)
-        handle = scope.enter(sys._getframe(0))
-        if isinstance(handle, Contended):
-            return RunResult(ran=False, value=None, lost=False, handle=None)
         try:
+            handle = scope.enter(sys._getframe(0))
+            if isinstance(handle, Contended):
+                return RunResult(ran=False, value=None, lost=False, handle=None)
             value = fn(*args, **kwargs)
         except BaseException as error:
             scope.__exit__(type(error), error, error.__traceback__)

@@ -91,7 +91,8 @@ class MemoryStore:
 
     mode: Literal["blocking", "async", "any"] = "any"
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, shared: bool = False) -> None:
+        self._shared = shared
         self.offset = 0.0
         self._clock = clock
         self._last_fencing_token = 0
@@ -106,11 +107,6 @@ class MemoryStore:
         self._records: OrderedDict[str, _Record] = OrderedDict()
         self._marks: OrderedDict[bytes, tuple[float, _Ended]] = OrderedDict()
         self._bells: dict[str, list[Bell]] = {}
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed: it refuses every call then."""
-        return self._closed
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
@@ -256,9 +252,9 @@ class MemoryStore:
         )
 
     async def close(self) -> None:
-        """See `leased.store`."""
+        """See `leased.store`. A store that the process shares stays: forgetting its leases would end them early."""
         with self._mutex:
-            self._closed = True
+            self._closed = not self._shared
 
     def _now(self) -> float:
         """The store's time, once it is certain that it may be used."""
@@ -348,8 +344,8 @@ def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A00
         raise InvalidRequest(f"{url!r} has parameters that the memory store does not know", hint="remove them")
     key = (name, options.namespace)
     store = _shared.get(key)
-    if store is None or store.closed:
-        store = _shared[key] = MemoryStore(options.clock)
+    if store is None:
+        store = _shared.setdefault(key, MemoryStore(options.clock, shared=True))
     return store
 
 
