@@ -77,10 +77,13 @@ class Keeper:
                 heapify(self._heap)
 
     def moved(self, hold: Hold) -> None:
-        """The hold's deadline or next renewal changed: see that the loop wakes in time."""
+        """The hold's deadline moved, perhaps to earlier: see that it is renewed in time, and that the loop wakes."""
+        now = self._env.clock.now()
         with self._mutex:
             if hold.keeper is not self:
                 return
+            if not _at_last(hold):
+                hold.renew_due = min(hold.renew_due, renew_at(now, believed_until=hold.valid_until))
             self._put(hold)
             wake = hold.due < self._wakes_at
         if wake:
@@ -99,23 +102,22 @@ class Keeper:
 
     async def run(self) -> None:
         """The loop. It ends some time after the last lease, at once when closed."""
+        idle_until = self._env.clock.now() + _IDLE
         try:
             while True:
                 now = self._env.clock.now()
                 with self._mutex:
                     self._enter_fresh()
                     self._drop_stale()
-                    idle = not self._heap
-                    self._wakes_at = now + _IDLE if idle else self._heap[0][0]
-                    if idle and self._closed:
+                    if self._heap:
+                        idle_until = now + _IDLE
+                    elif self._closed or now >= idle_until:
                         self._running = False
                         return
-                nap = self._wakes_at - now if idle else min(self._wakes_at - now, POLL_MAX)
-                if nap > 0 and not await self._signal.wait(nap) and idle:
-                    with self._mutex:
-                        if not self._heap and not self._fresh:
-                            self._running = False
-                            return
+                    nap = min(self._heap[0][0] - now, POLL_MAX) if self._heap else POLL_MAX
+                    self._wakes_at = now + nap
+                if nap > 0:
+                    await self._signal.wait(nap)
                 self._step()
         except BaseException:
             self._running = False
@@ -156,9 +158,9 @@ class Keeper:
             if hold.ended is None and hold.renewing:
                 if hold.failing_since is None:
                     hold.failing_since = asked_at
-                hold.shorten(asked_at, ttl=hold.ttl)
                 asked.append(hold)
-                operations.append(Renew(hold.key, hold.token, hold.ttl, hold.next_number()))
+                number = hold.ask(asked_at, ttl=hold.ttl)
+                operations.append(Renew(hold.key, hold.token, hold.ttl, number))
         if not asked:
             return
         timeout = min(lease_call_timeout(env.timeout, ttl=hold.ttl) for hold in asked)
