@@ -1,0 +1,78 @@
+"""From arguments to an exit status: parses, finds the subcommand, turns every error into words and a number."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+from leased.cli.output import Output, drop, murmur, say_version, write
+from leased.cli.parser import UsageError, build, subcommand
+from leased.cli.session import Session, Subcommand
+from leased.errors import InvalidRequest, LeasedError, LockNotAcquired
+
+_SUBCOMMANDS = {
+    "run": "run",
+    "status": "by_key",
+    "list": "by_key",
+    "force-release": "by_key",
+    "acquire": "by_handle",
+    "renew": "by_handle",
+    "release": "by_handle",
+    "doctor": "doctor",
+    "verify": "verify",
+    "completion": "completion",
+}
+"""The module of each subcommand; its function there is called like it."""
+
+_OUTPUT_FAILED = 74
+
+
+def dispatch(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the subcommand that the arguments name."""
+    output = Output.choose(environment, json="--json" in arguments)
+    try:
+        return _run(list(arguments), environment)
+    except UsageError as error:
+        murmur(error.usage)
+        output.complain(error.message)
+        return InvalidRequest.exit_status
+    except LeasedError as error:
+        output.complain(error.message)
+        if not isinstance(error, LockNotAcquired):  # its hint is for programs
+            output.hint(error.hint)
+        return error.exit_status
+    except BrokenPipeError:
+        drop(sys.stdout)
+        return 128 + signal.SIGPIPE
+    except OSError as error:  # the stores turn theirs into errors of their own: this one is about the output
+        output.complain(f"output failed: {error.strerror or error}")
+        drop(sys.stdout)
+        return _OUTPUT_FAILED
+
+
+def _run(arguments: list[str], environment: Mapping[str, str]) -> int:
+    if sys.stdout is not None:
+        with contextlib.suppress(AttributeError, ValueError):  # whoever replaced it sees to it
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    command: tuple[str, ...] | None = None
+    if subcommand(arguments) == "run" and "--" in arguments:
+        at = arguments.index("--")
+        command = tuple(arguments[at + 1 :])
+        arguments = arguments[:at]
+    parser = build()
+    try:
+        given: argparse.Namespace = parser.parse_args(arguments)
+    except SystemExit:  # it has printed the help that was asked for
+        return 0
+    if given.version:
+        return say_version()
+    if given.command is None:
+        write(parser.format_help())
+        return 0
+    module = importlib.import_module(f"leased.cli.{_SUBCOMMANDS[given.command]}")
+    function: Subcommand = getattr(module, given.command.replace("-", "_"))
+    return function(Session(given, environment, Output.choose(environment, json=given.json), command))

@@ -1,0 +1,212 @@
+"""The command line as a parser: which subcommands, options and exit statuses there are. It runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+EXIT_STATUSES = (
+    ("0", "done"),
+    ("1", "refused or found wanting: not confirmed, not the expected fencing token, a failed check"),
+    ("64", "the command line, a setting or a key cannot work"),
+    ("69", "the store gave no answer, or cannot work here"),
+    ("75", "busy: somebody else holds the key"),
+    ("76", "the lease was lost, or the handle does not hold the key"),
+    ("77", "denied"),
+    ("126, 127", "the command cannot be executed, was not found"),
+    ("128+N", "ended by signal N"),
+)
+"""What a status means unless `leased run` passes on that of its command."""
+
+_WITH_VALUE = ("--url", "--timeout")
+
+
+class UsageError(Exception):
+    """The command line cannot be understood; `usage` shows how it could be."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.usage = usage
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `UsageError` where `argparse` would end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, with the usage of this subcommand."""
+        raise UsageError(message, self.format_usage())
+
+
+def build() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        prog="leased",
+        description="Exclusive, expiring claims on named keys: run a command under one, or look after them by hand.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    _add_common(parser, default=None)
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    _add_run(commands)
+    _add_by_key(commands)
+    _add_by_handle(commands)
+    _add_store(commands)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[Parser], name: str, *, summary: str, usage: str, epilog: str | None = None
+) -> Parser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        usage=f"leased {name} {usage}",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    _add_common(parser, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_common(parser: Parser, *, default: object) -> None:
+    """Options that stand before or after the subcommand; after it they must not reset what stood before."""
+    group = parser.add_argument_group("common options")
+    group.add_argument("-h", "--help", action="help", help="show this and exit")
+    group.add_argument("--url", default=default, help="the store (else LEASED_URL, leased.toml, a file of this user)")
+    group.add_argument(
+        "--json", action="store_true", default=default or False, help="print JSON lines even on a terminal"
+    )
+    group.add_argument("--timeout", metavar="TIME", default=default, help="limit of one call to the store (default 5s)")
+
+
+def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
+    run = _command(
+        commands,
+        "run",
+        summary="run a command only while its key is held",
+        usage="KEY [options] -- COMMAND [ARGUMENT…]",
+        epilog=_RUN_EPILOG,
+    )
+    run.add_argument("key", metavar="KEY", nargs="?", help="what is locked")
+    add = run.add_argument
+    add("--ttl", metavar="TIME", default="30s", help="length of the lease; it is renewed while the command runs")
+    add("--wait", metavar="TIME", default="0", help="how long to wait for the key, or 'forever' (default: do not wait)")
+    add("--owner", metavar="NAME", help="public name of this run; who comes with the same name takes the lease over")
+    add("--hold-at-least", metavar="TIME", default="0", help="keep the key closed until the run is that old")
+    add("--max-hold", metavar="TIME", help="end the command when the lease is that old, renewed or not")
+    add("--lock-delay", metavar="TIME", default="0", help="keep the key closed that long after a lost lease")
+    add("--enforce", action="store_true", help="do not renew: command and lease are over when the ttl is")
+    add("--grace", metavar="TIME", help="time between TERM and KILL (default: 5s, or a third of the ttl if less)")
+    add("--on-busy", choices=("fail", "skip"), default="fail", help="skip: being busy is a success, said to nobody")
+    add("--exit-busy", metavar="N", default="75", help="exit status when the key is held by somebody else")
+    add("--exit-lost", metavar="N", default="76", help="exit status when the lease was lost")
+
+
+def _add_by_key(commands: argparse._SubParsersAction[Parser]) -> None:
+    status = _command(commands, "status", summary="show who holds a key", usage="KEY")
+    status.add_argument("key", metavar="KEY")
+    listing = _command(commands, "list", summary="show the keys that are held or closed", usage="[--prefix TEXT]")
+    listing.add_argument("--prefix", metavar="TEXT", default="", help="only keys that begin exactly like this")
+    force = _command(
+        commands,
+        "force-release",
+        summary="end a lease without its handle",
+        usage="KEY [--fencing-token N] [--yes]",
+        epilog="The work of the present holder goes on: others may run beside it. It shows what it is about to end\n"
+        "and asks; where nobody can be asked it needs --yes. It ends the lease that it has shown, never its successor.",
+    )
+    force.add_argument("key", metavar="KEY")
+    force.add_argument("--fencing-token", metavar="N", help="only if the lease has this fencing token")
+    force.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_by_handle(commands: argparse._SubParsersAction[Parser]) -> None:
+    acquire = _command(
+        commands,
+        "acquire",
+        summary="take a key now, or fail; prints the handle",
+        usage="KEY [--ttl TIME] [--owner NAME]",
+        epilog="Nobody renews this lease unless `leased renew` does. The handle is a secret: who has it can renew and\n"
+        "release. Keep it in a variable, or in a file that only you can read:\n"
+        "  (umask 077; leased acquire KEY > handle)",
+    )
+    acquire.add_argument("key", metavar="KEY")
+    acquire.add_argument("--ttl", metavar="TIME", default="30s", help="length of the lease (default 30s)")
+    acquire.add_argument("--owner", metavar="NAME", help="public name of the work")
+    longer = "set a lease to a new length from now"
+    renew = _command(commands, "renew", summary=longer, usage="KEY [--ttl TIME]", epilog=_HANDLE_EPILOG)
+    release = _command(commands, "release", summary="end a lease by its handle", usage="KEY", epilog=_HANDLE_EPILOG)
+    for parser in (renew, release):
+        parser.add_argument("key", metavar="KEY")
+        parser.add_argument("--handle", metavar="TEXT", help="the handle; others can see arguments, so rather do not")
+    renew.add_argument("--ttl", metavar="TIME", default="30s", help="length of the lease from now (default 30s)")
+
+
+def _add_store(commands: argparse._SubParsersAction[Parser]) -> None:
+    doctor = _command(commands, "doctor", summary="say in plain words what the store gives", usage="[URL]")
+    verify = _command(
+        commands,
+        "verify",
+        summary="run the contract checks of all stores on this one",
+        usage="[URL]",
+        epilog="It uses keys of its own and takes a minute or so. Run it on a new or unusual store first.",
+    )
+    for parser in (doctor, verify):
+        parser.add_argument("place", metavar="URL", nargs="?", help="the store (like --url)")
+    completion = _command(
+        commands,
+        "completion",
+        summary="print a script that completes these commands",
+        usage="bash|zsh|fish",
+        epilog='  bash:  eval "$(leased completion bash)"\n'
+        '  zsh:   eval "$(leased completion zsh)"\n'
+        "  fish:  leased completion fish | source",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+def subcommand(arguments: Sequence[str]) -> str | None:
+    """The word that names the subcommand, found without understanding anything else."""
+    words = iter(arguments)
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+_HANDLE_EPILOG = (
+    "The handle, as `leased acquire` printed it, is read from LEASED_HANDLE, else from standard input:\n"
+    "  leased renew KEY < handle"
+)
+
+_RUN_EPILOG = """\
+The command is started without a shell, in a process group of its own, with LEASED_KEY, LEASED_FENCING_TOKEN and
+LEASED_OWNER in its environment. Signals are passed on; a second TERM, or the end of the grace period after the
+first, kills the whole group. When renewals fail the group gets TERM early enough that KILL comes before the lease
+ends. Processes that the command has left in the background when it ends go on without the lease.
+
+The exit status is the command's (128+N if signal N killed it); 75 busy, 76 lost, 64 usage, 69 store unavailable,
+77 denied, 126 and 127 if the command cannot be started.
+
+What it cannot do: while it is itself stopped (SIGSTOP, a frozen container) it stops nothing. Let writes carry
+LEASED_FENCING_TOKEN where an old run could do harm."""
+
+
+def _epilog() -> str:
+    width = max(len(status) for status, _ in EXIT_STATUSES)
+    statuses = "\n".join(f"  {status.ljust(width)}  {meaning}" for status, meaning in EXIT_STATUSES)
+    return (
+        f"exit statuses:\n{statuses}\n\n"
+        "Times are seconds or text such as 90s, 1m30s, 250ms. Data goes to standard output, as a table on a terminal\n"
+        "and as JSON lines in a pipe; talk goes to standard error. `leased COMMAND --help` says more."
+    )

@@ -1,0 +1,65 @@
+"""What every subcommand gets: its arguments, the environment, the output, and the store when it asks for it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leased import connect
+from leased.cli.output import Output
+from leased.cli.settings import Place, find_place
+from leased.errors import InvalidRequest
+from leased.policy import OPERATION_TIMEOUT
+
+if TYPE_CHECKING:
+    from leased import Locks
+    from leased.observe import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the command line."""
+
+    arguments: argparse.Namespace
+    environment: Mapping[str, str]
+    output: Output
+    command: tuple[str, ...] | None = None
+    """What follows the first `--` of `leased run`; `None` where there was no `--`."""
+
+    def place(self) -> Place:
+        """The store to use; says what is unwise about how it was named."""
+        place = find_place(self.arguments.url, self.environment)
+        for warning in place.warnings:
+            self.output.warn(warning)
+        return place
+
+    @contextlib.contextmanager
+    def locks(self, place: Place | None = None, *, observer: Observer | None = None) -> Iterator[Locks]:
+        """The store's locks, closed afterwards; a store that only this process could see is refused."""
+        place = place or self.place()
+        if place.url.partition(":")[0].lower() == "memory":
+            raise InvalidRequest(
+                "the memory store ends with this command and excludes nobody",
+                hint="name one that others can use, such as --url sqlite:/PATH/locks.db",
+            )
+        logging.getLogger("leased").setLevel(logging.ERROR)  # what matters of the rest is said in our own words
+        given: str | None = self.arguments.timeout
+        with connect(place.url, timeout=OPERATION_TIMEOUT if given is None else given, observer=observer) as locks:
+            yield locks
+
+    def whole_number(self, name: str, *, most: int) -> int | None:
+        """The value of an option that takes a whole number from 0 to `most`."""
+        given: str | None = getattr(self.arguments, name)
+        if given is None:
+            return None
+        if not given.isascii() or not given.isdecimal() or int(given) > most:
+            raise InvalidRequest(f"--{name.replace('_', '-')} takes a whole number from 0 to {most}, not {given!r}")
+        return int(given)
+
+
+Subcommand = Callable[[Session], int]
+"""What runs one subcommand and returns the exit status."""
