@@ -1,0 +1,122 @@
+"""What can go wrong in one run, drawn from its seed before it begins: pure numbers, no behaviour.
+
+Swarm style: each fault is off in half of the runs, so that rare faults are also seen alone; a quarter of the runs are
+storms, in which everything is on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+Bounds = Literal["calm", "edge", "outside"]
+"""Clock rates: far inside the declared bound, at the bound of 1 %, or beyond it (then only fencing must hold)."""
+
+RATES: dict[Bounds, float] = {"calm": 0.0015, "edge": 0.0099, "outside": 0.05}
+"""How far a clock's rate is from 1 at the most."""
+
+SMALL_STEP = 0.02
+"""Seconds the store's clock may step inside the declared bound."""
+
+KEYS = ("a", "b", "c")
+"""The keys of a run; most runs use the first one or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The store goes down at `at` for `down` seconds and forgets everything since the last `lost` grants."""
+
+    at: float
+    down: float
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The store's clock is set forward or back at that instant."""
+
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The faults of one run. Probabilities are per message, per step of a process or per wait; times are seconds."""
+
+    length: float = 20.0
+    processes: int = 3
+    keys: int = 1
+    bounds: Bounds = "calm"
+    slow: float = 0.0
+    slowest: float = 4.0
+    lost_request: float = 0.0
+    lost_answer: float = 0.0
+    duplicate: float = 0.0
+    reset: float = 0.0
+    cut: float = 0.0
+    pause: float = 0.0
+    crash: float = 0.0
+    lost_notice: float = 0.0
+    cancel: float = 0.0
+    failed_member: float = 0.0
+    restarts: tuple[Restart, ...] = ()
+    steps: tuple[Step, ...] = ()
+    switched_on: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def inside(self) -> bool:
+        """Whether clock rates keep to the declared bound."""
+        return self.bounds != "outside"
+
+
+def draw_faults(chance: Random) -> Faults:
+    """The faults of the run that this source of chance stands for."""
+    storm = chance.random() < 0.25
+    on = tuple(name for name in _DRAWN if storm or chance.random() < 0.5)
+    drawn = {name: chance.uniform(low, high) for name, (low, high) in _DRAWN.items() if name in on}
+    length = chance.uniform(8.0, 25.0)
+    restarts = _restarts(chance, length) if storm or chance.random() < 0.25 else ()
+    forgets = any(restart.lost for restart in restarts)  # then fencing rests on the clock, which must not be set back
+    return Faults(
+        length=length,
+        processes=chance.choice((1, 2, 2, 3, 3, 4)),
+        keys=chance.choice((1, 1, 1, 2, 3)),
+        bounds=_bounds(chance.random()),
+        slowest=chance.choice((0.3, 1.0, 4.0)),
+        restarts=restarts,
+        steps=_steps(chance, length) if not forgets and chance.random() < 0.25 else (),
+        switched_on=on,
+        **drawn,
+    )
+
+
+_DRAWN = {
+    "slow": (0.0, 0.4),
+    "lost_request": (0.0, 0.3),
+    "lost_answer": (0.0, 0.3),
+    "duplicate": (0.0, 0.5),
+    "reset": (0.0, 0.1),
+    "cut": (0.0, 0.1),
+    "pause": (0.0, 0.012),
+    "crash": (0.0, 0.002),
+    "lost_notice": (0.0, 0.8),
+    "cancel": (0.25, 0.25),
+    "failed_member": (0.0, 0.1),
+}
+
+
+def _bounds(draw: float) -> Bounds:
+    if draw < 0.75:
+        return "calm"
+    return "edge" if draw < 0.9 else "outside"
+
+
+def _restarts(chance: Random, length: float) -> tuple[Restart, ...]:
+    times = sorted(chance.uniform(1.0, length) for _ in range(chance.randint(1, 3)))
+    return tuple(Restart(at, chance.uniform(0.02, 1.5), chance.choice((0, 0, 0, 1, 2, 3))) for at in times)
+
+
+def _steps(chance: Random, length: float) -> tuple[Step, ...]:
+    widest = chance.choice((SMALL_STEP, 5.0))
+    return tuple(Step(chance.uniform(1.0, length), chance.uniform(-widest, widest)) for _ in range(2))

@@ -1,0 +1,56 @@
+"""What happened in a run, in order, and the first broken promise; it judges nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from leased.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that did not hold, when (virtual seconds), and what was seen."""
+
+    promise: str
+    at: float
+    seen: str
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return f"{self.promise} broken at {self.at:.4f} s: {self.seen}"
+
+
+class History:
+    """Events of one run; the first violation stops the timeline."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.events: list[tuple[float, str, str, tuple[object, ...]]] = []
+        self.violation: Violation | None = None
+        self._timeline = timeline
+
+    def add(self, who: str, what: str, *facts: object) -> None:
+        """Note an event; facts must have a `repr` that depends on nothing but the seed."""
+        self.events.append((self._timeline.now, who, what, facts))
+
+    def break_off(self, promise: str, seen: str) -> None:
+        """Note that a promise is broken; the run ends with this step."""
+        if self.violation is None:
+            self.violation = Violation(promise, self._timeline.now, seen)
+            self._timeline.stopped = True
+
+    def lines(self) -> Iterator[str]:
+        """The history as text, and the violation at its end."""
+        for at, who, what, facts in self.events:
+            yield f"{at:10.4f}  {who:<8} {what:<16} {' '.join(str(fact) for fact in facts)}".rstrip()
+        if self.violation is not None:
+            yield str(self.violation)
+
+    def digest(self) -> str:
+        """A hash of all events: equal for two runs exactly if they went the same way."""
+        whole = blake2b(digest_size=16)
+        for event in self.events:
+            whole.update(repr(event).encode())
+        whole.update(repr(self.violation).encode())
+        return whole.hexdigest()
