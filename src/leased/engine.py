@@ -77,11 +77,11 @@ async def acquire(
         hold = await _ask_in_turn(asking, place, wait=wait, fixed_until=fixed_until, retry_delay=retry_delay)
         status = asking.status or place.seen
         place.leave(keep_owner=scoped and hold is not None)
-        if asking.owes(hold):
-            await asking.settle(keep=hold)
+        if hold is None:
+            await asking.settle()
     except BaseException:
         place.leave()
-        await asking.settle(keep=None)
+        await asking.settle()
         raise
     if hold is None:
         env.tell("rejected" if wait > 0 else "contended", claim.key, lock=name)
@@ -117,7 +117,8 @@ async def _ask_in_turn(
         left = give_up_at - env.clock.now()
         if left > 0:
             nap = max(pause(attempt, env.chance, retry_delay=retry_delay), asking.retry_after)
-            await place.rest(asking.store, asking.status, nap=nap, left=left)
+            if not asking.spent:
+                await place.rest(asking.store, asking.status, nap=nap, left=left)
         elif wait > 0 or attempt > 0 or not isinstance(asking.problem, StoreUnavailable):
             break
         attempt += 1
@@ -136,15 +137,15 @@ class _Asking:
         self.problem: LeasedError | None = None
         self.retry_after = 0.0
         self.refused = False
+        self.spent = False
         self._brought = brought
-        self._owed: dict[str, Claim] = {}  # by token: what the store may hold, or come to hold, without our knowing
+        self._owed = False  # whether the store may hold, or come to hold, something for this token without our knowing
 
     async def attempt(self, *, timeout: float) -> Hold | None:
-        """Ask once. Without a grant, `status`, `problem` and `refused` say what came of it."""
+        """Ask once. Without a grant, `status`, `problem`, `spent` and `refused` say what came of it."""
         env, claim = self.env, self.claim
-        unsure = claim.token in self._owed  # an earlier attempt went unanswered: a refusal proves nothing then
-        self._owed[claim.token] = claim
-        self.problem, self.retry_after, answered = None, 0.0, False
+        unsure, self._owed = self._owed, True  # an earlier attempt went unanswered: a refusal proves nothing then
+        self.problem, self.retry_after, self.spent, answered = None, 0.0, False, False
         asked_at = env.clock.now()
         try:
             outcome = await self.store.acquire(claim, timeout=timeout)
@@ -152,12 +153,11 @@ class _Asking:
                 hold = Hold(outcome.lease, asked_at, claim=claim, margin=env.margin)
                 if env.clock.now() < hold.valid_until:
                     return hold
-                self._spend()  # dead on arrival: handed back, and a token is granted once
+                self.spent = True  # dead on arrival: handed back, and a token is granted once
                 return None
             answered = True
             self.status = outcome.status or self.status
-            if outcome.ended:  # granted unseen and over: that token is spent
-                self._spend()
+            self.spent = outcome.ended  # granted unseen and over: a token is granted once
         except StoreNotUsable as error:
             answered = error.applied is False
             raise
@@ -171,60 +171,58 @@ class _Asking:
             answered = True
             raise
         finally:
-            if answered and not unsure:
-                del self._owed[claim.token]
+            self._owed = unsure or not answered
+            if self.spent:
+                self._spend()
         return None
 
     def finish(self, wait: float) -> None:
         """The acquire ends without a grant: raise the problem that was its last word, if there was one."""
         unanswered = isinstance(self.problem, StoreUnavailable)
         if unanswered and self._brought:
-            self._owed.pop(self.claim.token, None)  # the caller will ask again with it, or abandon it
+            self._owed = False  # the caller will ask again with it, or abandon it
         if self.problem is not None and (wait <= 0 or unanswered):
             raise self.problem  # a waiter that met limits only ran out of time
 
-    def owes(self, hold: Hold | None) -> bool:
-        """Whether the store may hold, or come to hold, anything besides this hold."""
-        return len(self._owed) > (hold is not None)
-
-    async def settle(self, *, keep: Hold | None) -> None:
-        """Hand back whatever is owed but for this hold, whatever becomes of the caller."""
-        owed = tuple(claim for token, claim in self._owed.items() if keep is None or token != keep.token)
-        if owed:
-            store, env = self.store, self.env
-            await shielded(env.clock, lambda: hand_back(store, env, owed))
+    async def settle(self) -> None:
+        """Hand back what is owed, whatever becomes of the caller."""
+        if self._owed:
+            store, env, claim = self.store, self.env, self.claim
+            await shielded(env.clock, lambda: hand_back(store, env, claim))
 
     def _spend(self) -> None:
+        """Go on with a new token, unless the caller chose it; hand back at once what is owed: it may be in our way."""
         if self._brought:
             self.refused = True
-        else:
-            self.claim = replace(self.claim, token=self.env.mint(), late=False)
+            return
+        if self._owed:
+            self.env.clock.start(hand_back(self.store, self.env, self.claim))
+        self._owed = False
+        self.claim = replace(self.claim, token=self.env.mint(), late=False)
 
 
-async def hand_back(store: Store, env: Env, claims: tuple[Claim, ...]) -> None:
-    """Abandon each claim, trying again within the clean-up budget; what the store never answers lapses by its ttl."""
-    give_up_at = env.clock.now() + CLEANUP_BUDGET
-    for claim in claims:
-        attempt = 0
-        while (left := give_up_at - env.clock.now()) > 0:
-            try:
-                await store.abandon(claim.key, claim.token, timeout=min(left, env.timeout))
-                env.lines.released(claim.key)
-                break
-            except StoreNotUsable:
-                break
-            except StoreUnavailable:
-                await env.clock.sleep(min(pause(attempt, env.chance), left))
-                attempt += 1
-            except LeasedError:  # the store answered, and refuses: nothing more can be done from here
-                break
+async def hand_back(store: Store, env: Env, claim: Claim) -> None:
+    """Abandon a claim, trying again within the clean-up budget; what the store never answers lapses by its ttl."""
+    give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
+    while (left := give_up_at - env.clock.now()) > 0:
+        try:
+            await store.abandon(claim.key, claim.token, timeout=min(left, env.timeout))
+            env.lines.released(claim.key)
+            break
+        except StoreNotUsable:
+            break
+        except StoreUnavailable:
+            await env.clock.sleep(min(pause(attempt, env.chance), max(give_up_at - env.clock.now(), 0.0)))
+            attempt += 1
+        except LeasedError:  # the store answered, and refuses: nothing more can be done from here
+            break
 
 
 async def drop(store: Store, env: Env, hold: Hold, claim: Claim) -> None:
     """A grant whose caller went away before it could use it: hand it back."""
     hold.end("released")
     env.lines.block_ended(hold.key, hold.owner)
-    await shielded(env.clock, lambda: hand_back(store, env, (replace(claim, token=hold.token),)))
+    await shielded(env.clock, lambda: hand_back(store, env, replace(claim, token=hold.token)))
 
 
 async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -273,8 +271,8 @@ async def renew(store: Store, env: Env, hold: Hold, *, ttl: float | None = None)
         over = renewal_over(hold, env.clock.now())
         if over is not None:
             return over
-        number, asked_at = hold.next_number(), env.clock.now()
-        hold.shorten(asked_at, ttl=ttl)
+        asked_at = env.clock.now()
+        number = hold.ask(asked_at, ttl=ttl)
         timeout = lease_call_timeout(env.timeout, ttl=ttl)
         outcome = await store.renew(hold.key, hold.token, ttl=ttl, number=number, timeout=timeout)
         apply_renewal(env, hold, outcome, asked_at=asked_at)

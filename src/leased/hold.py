@@ -49,6 +49,7 @@ class Hold:
 
     __slots__ = (
         "__weakref__",
+        "_asked",
         "_mutex",
         "applied",
         "at_risk_hooks",
@@ -104,6 +105,7 @@ class Hold:
         self.renew_due = INF
         self.due = INF
         self.keeper: KeepsHolds | None = None
+        self._asked: dict[int, float] = {}  # by number: where a renewal without an answer yet may have set the end
         self._mutex = threading.Lock()
 
     @property
@@ -111,19 +113,19 @@ class Hold:
         """Whether this is a forked child's copy of its parent's hold: inert, and its mutex is not to be touched."""
         return self.generation != _generation
 
-    def next_number(self) -> int:
-        """A number for one more attempt to renew, above every earlier one."""
+    def ask(self, asked_at: float, *, ttl: float) -> int:
+        """Before a renewal is sent: its number, above every earlier one. From now on, and until the store answers that
+        this one or a later one was applied, belief ends no later than what it may leave."""
         with self._mutex:
             self.number += 1
-            return self.number
-
-    def shorten(self, asked_at: float, *, ttl: float) -> None:
-        """Before a renewal is sent: believe no longer than what it may leave."""
-        with self._mutex:
             self.ttl = ttl
-            self.valid_until = min(self.valid_until, asked_at + usable(ttl, margin=self.margin))
-        if self.keeper is not None:
+            number, until = self.number, asked_at + usable(ttl, margin=self.margin)
+            self._asked[number] = until
+            shorter = until < self.valid_until
+            self.valid_until = min(self.valid_until, until)
+        if shorter and self.keeper is not None:
             self.keeper.moved(self)
+        return number
 
     def renewed(self, lease: Lease, asked_at: float, *, now: float) -> bool:
         """Take over what a renewal (or a look) was answered, unless the hold is over; answers older than one already
@@ -134,7 +136,9 @@ class Hold:
             self.number = max(self.number, lease.renewal)
             if lease.renewal >= self.applied:
                 self.applied = lease.renewal
-                self.valid_until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=self.margin)
+                self._asked = {number: until for number, until in self._asked.items() if number > lease.renewal}
+                until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=self.margin)
+                self.valid_until = min([until, *self._asked.values()])
                 self.failing_since = None
         if self.keeper is not None:
             self.keeper.moved(self)
