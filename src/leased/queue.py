@@ -126,8 +126,7 @@ class Place:
         return True
 
     async def rest(self, store: Store, status: Status | None, *, nap: float, left: float) -> None:
-        """Until the next attempt: a signal, a bell, the holder's expiry, or the nap. The first rest only starts the
-        watch, so that what was released before it is seen by the attempt that follows."""
+        """Until the next attempt: a signal, a bell, the holder's expiry, or the nap; the first one starts the watch."""
         line = self._line
         if line is None:
             await self._clock.sleep(min(nap, max(left, 0.0)))
@@ -140,8 +139,7 @@ class Place:
                 until = min(until, self._clock.now() + status.free_in)
         if not line.watching:
             line.watching = True
-            if await self._watch(store, line):
-                return
+            self._clock.start(self._watch(store, line))
         while (nap := until - self._clock.now()) > 0 and not self.given_up():
             if await self._wait(max(nap, _SHORTEST_NAP)):
                 return
@@ -187,8 +185,11 @@ class Place:
             seconds = min(seconds, _CANCEL_TICK)
         return await self.signal.wait(seconds)
 
-    async def _watch(self, store: Store, line: Line) -> bool:
-        """Watch for the whole line; a watch that fails does not end the wait, polling goes on beneath."""
+    async def _watch(self, store: Store, line: Line) -> None:
+        """Watch for the whole line, then let the front ask again: it sees what was released before the watch began.
+
+        A watch that fails or hangs neither ends nor prolongs a wait: polling goes on beside it.
+        """
         unwatch: Callable[[], None] | None = None
         try:
             with suppress(LeasedError):
@@ -200,7 +201,8 @@ class Place:
                 line.unwatch = unwatch
         if gone and unwatch is not None:
             unwatch()
-        return unwatch is not None
+        elif unwatch is not None:
+            self._lines.released(self.key)
 
     def _note(self, line: Line, status: Status) -> None:
         with self._lines._mutex:
