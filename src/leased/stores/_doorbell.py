@@ -162,10 +162,10 @@ def _open_pipe(directory: str, *, mode: int, group: int) -> _Pipe | None:
         if not os.path.isdir(directory):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(directory, 0o700)
-                _share(directory, mode | (mode & 0o444) >> 2, group)
+                share(directory, mode | (mode & 0o444) >> 2, group)
         _remove_unfinished(directory)
         pipe = _Pipe(hidden, mode)
-        _share(hidden, mode, group)
+        share(hidden, mode, group)
         os.rename(hidden, os.path.join(directory, name))
     except OSError as error:
         _log.info("no waking up between processes: %s", error)
@@ -176,7 +176,7 @@ def _open_pipe(directory: str, *, mode: int, group: int) -> _Pipe | None:
     return pipe
 
 
-def _share(path: str, mode: int, group: int) -> None:
+def share(path: str, mode: int, group: int) -> None:
     """Give a path the mode and, where allowed, the group of the file it belongs to."""
     with contextlib.suppress(PermissionError):
         os.chown(path, -1, group)

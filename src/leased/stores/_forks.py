@@ -33,9 +33,10 @@ class ForkMutex:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def before_fork(self) -> None:
-        """Keep everybody out while the process is copied."""
+    def before_fork(self) -> bool:
+        """Keep everybody out while the process is copied; whether that could be done."""
         self._stopped = self._lock.acquire(timeout=_PATIENCE)
+        return self._stopped
 
     def after_fork_in_parent(self) -> None:
         """Let them in again."""

@@ -10,8 +10,8 @@ import time
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores import _sqlite_driver as library
 
-_NAP_FIRST = 0.0002
-_NAP_LONGEST = 0.004
+_NAP_FIRST = 0.0001
+_NAP_LONGEST = 0.001
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 

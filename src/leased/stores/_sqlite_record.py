@@ -90,7 +90,7 @@ class Record(NamedTuple):
         values: tuple[object, ...] = self
         token = values[0]
         token_fits = token is None or (isinstance(token, bytes) and len(token) == 32)
-        return token_fits and all(type(value) is int for value in values[4:])
+        return token_fits and set(map(type, values[4:])) == {int}
 
     def since_reboot(self, wall: int) -> Record:
         """The same on the clock of the running boot, whose zero is `wall` µs after the epoch.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from leased.errors import StoreNotUsable
 from leased.model import Claim, Contended, Held, Lease, Lost, LostReason, Released, Status, read_metadata
@@ -13,12 +13,9 @@ _SWEEP_MOST = 256
 _ROW = "namespace = ? AND key = ?"
 # What goes into these texts are names of columns; values are always bound. An owner is read as bytes, for a record with
 # text that is none must still be seen and removed.
-_FIND = f"""
-    SELECT s.boot_id, s.boot, s.fencing_token, (
-        SELECT CAST(m.reason AS BLOB) FROM mark m
-        WHERE m.namespace = ? AND m.token = ? AND m.boot = s.boot AND m.until > ?
-    ), r.* FROM store s LEFT JOIN (SELECT 1, {COLUMNS} FROM record WHERE {_ROW}) r
-"""  # noqa: S608
+_STORE = "SELECT boot_id, boot, fencing_token FROM store"
+_FIND = f"SELECT {COLUMNS} FROM record WHERE {_ROW}"  # noqa: S608
+_MARKED = "SELECT reason FROM mark WHERE namespace = ? AND token = ? AND boot = ? AND until > ?"
 _GRANT = f"""
     INSERT OR REPLACE INTO record (namespace, key, token, owner, held_by, metadata, {NUMBERS}, sweep_at)
     VALUES ({", ".join("?" * 20)})
@@ -51,60 +48,56 @@ class UnreadableRecord(StoreNotUsable):
     """A row holds what cannot be a record; only a forced release by key does something with it."""
 
 
-class Found(NamedTuple):
-    """What the file says of a key and a token."""
-
-    record: Record | None
-    mark: bytes | None
-
-
 class Steps:
     """One transaction. `freed` collects the keys whose waiters shall be told, once it has been committed."""
 
-    __slots__ = ("_boot", "_boot_id", "_execute", "_granted", "_last", "_namespace", "_now", "_path", "_wall", "freed")
+    __slots__ = ("_boot", "_execute", "_granted", "_last", "_namespace", "_now", "_path", "_wall", "freed")
 
     def __init__(self, execute: Callable[..., Any], *, path: str, namespace: str, boot_id: str, now: int, wall: int):
         self._execute = execute
         self._path = path
         self._namespace = namespace
-        self._boot_id = boot_id
         self._now = now
         self._wall = wall - now
-        self._boot = 0
-        self._last = 0
+        running, self._boot, self._last = self._execute(_STORE).fetchone()
+        if running != boot_id:
+            raise StoreNotUsable(
+                f"{self._path} is used under two boots at once: {running} and, here, {boot_id}",
+                hint="let all its users run on one host, and in containers that show the boot id of that host",
+            )
         self._granted = False
         self.freed: list[str] = []
 
     def acquire(self, claim: Claim) -> Held | Contended:
         """See `leased.store`."""
         key, token, now = claim.key, digest_of(claim.token), self._now
-        record, mark = self._find(key, token)
+        record = self._find(key)
         if record is not None:
             held = record.held(now)
             if held and record.has(token):
                 if claim.late and not record.late:
                     self._execute(_LATE, (self._namespace, key))
                 return self._held(key, claim.token, record)
-            if mark or record.has(token):
+            if record.has(token) or self._marked(token):
                 return Contended(self._status(key, record), ended=True)
             if held and (claim.owner is None or record.owner != claim.owner.encode()):
                 return Contended(self._status(key, record))
             if held:
-                self._mark(record.token, b"retaken")
+                self._mark(record.token, "retaken")
             elif now < record.free_at:
                 return Contended(self._status(key, record))
             elif record.late:
-                self._mark(record.token, b"expired")
-        elif mark:
+                self._mark(record.token, "expired")
+        elif self._marked(token):
             return Contended(Status(key), ended=True)
         return self._grant(claim, token)
 
     def renew(self, key: str, token: str, *, ttl: float, number: int) -> Held | Lost:
         """See `leased.store`."""
         digest = digest_of(token)
-        record, mark = self._find(key, digest)
+        record = self._find(key)
         if record is None or not record.has(digest) or self._now >= record.expires_at:
-            return Lost(self._lost_reason(record, digest, mark))
+            return Lost(self._lost_reason(record, digest))
         if number > record.renewal:
             length = microseconds(ttl)
             expires_at = min(self._now + length, record.deadline)
@@ -120,10 +113,10 @@ class Steps:
     def release(self, key: str, token: str, *, late: bool) -> Released:
         """See `leased.store`."""
         digest = digest_of(token)
-        record, _ = self._find(key, digest)
+        record = self._find(key)
         mine = record is not None and record.has(digest)
         if late or (mine and record is not None and record.late):
-            self._mark(digest, b"released")
+            self._mark(digest, "released")
         if record is None or not mine:
             return Released("not_holder")
         if self._now >= record.expires_at:
@@ -134,15 +127,15 @@ class Steps:
     def abandon(self, key: str, token: str) -> None:
         """See `leased.store`."""
         digest = digest_of(token)
-        record, _ = self._find(key, digest)
-        self._mark(digest, b"abandoned")
+        record = self._find(key)
+        self._mark(digest, "abandoned")
         if record is not None and record.has(digest) and self._now < record.expires_at:
             self._end(key, free_at=self._now)
 
     def force_release(self, key: str, fencing_token: int | None) -> bool:
         """See `leased.store`. A record that cannot be read goes, if only the key is named."""
         try:
-            record, _ = self._find(key, b"")
+            record = self._find(key)
         except UnreadableRecord:
             if fencing_token is None:
                 self._end(key, free_at=self._now)
@@ -150,27 +143,26 @@ class Steps:
         if record is None or fencing_token not in (None, record.fencing_token):
             return False
         if record.held(self._now):
-            self._mark(record.token, b"force_released")
+            self._mark(record.token, "force_released")
             self._end(key, free_at=self._now + record.lock_delay, forced=1)
             return True
         if record.forced or self._now >= record.free_at:
             return False
         if record.late:
-            self._mark(record.token, b"expired")
+            self._mark(record.token, "expired")
         self._end(key, free_at=self._now)
         return True
 
     def status(self, key: str) -> Status:
         """See `leased.store`. A record that cannot be read is shown as held, by nobody that could be named."""
         try:
-            record, _ = self._find(key, b"")
+            record = self._find(key)
         except UnreadableRecord:
             return Status(key, "held")
         return Status(key) if record is None else self._status(key, record)
 
     def list(self, prefix: str, *, after: str, limit: int) -> list[Status]:
         """See `leased.store`."""
-        self._find("", b"")
         page: list[Status] = []
         for row in self._execute(_LIST, (self._namespace, after, prefix, after)):
             key = row[0].decode(errors="replace")
@@ -190,7 +182,6 @@ class Steps:
     def sweep(self, steps: int) -> None:
         """Delete what has been over for long enough: a bounded number of rows, more than so many steps can add."""
         most = min(2 * steps, _SWEEP_MOST)
-        self._find("", b"")
         for namespace, key, *columns in list(self._execute(_DUE, (self._boot, self._now, most))):
             row = namespace.decode(errors="replace"), key.decode(errors="replace")
             record = self._readable(columns)
@@ -203,25 +194,22 @@ class Steps:
                 self._execute(_MOVE, (self._boot, record.wall, *times, *row))
         self._execute(_SWEEP_MARKS, (most, self._boot, self._now))
 
-    def _find(self, key: str, token: bytes) -> Found:
-        namespace = self._namespace
-        row = self._execute(_FIND, (namespace, token, self._now, namespace, key)).fetchone()
-        boot_id, self._boot, last, mark, exists, *columns = row
-        if boot_id != self._boot_id:
-            raise StoreNotUsable(
-                f"{self._path} is used under two boots at once: {boot_id} and, here, {self._boot_id}",
-                hint="let all its users run on one host, and in containers that show the boot id of that host",
-            )
-        self._last = max(self._last, last)
-        if not exists:
-            return Found(None, mark)
+    def _find(self, key: str) -> Record | None:
+        columns = self._execute(_FIND, (self._namespace, key)).fetchone()
+        if columns is None:
+            return None
         record = self._readable(columns)
         if record is None:
             raise UnreadableRecord(
                 f"the record of key {key!r} in {self._path} cannot be read",
                 hint="a forced release of the key, without a fencing token, removes it",
             )
-        return Found(record, mark)
+        return record
+
+    def _marked(self, token: bytes) -> str | None:
+        """Why this token has ended, as long as that is remembered."""
+        mark = self._execute(_MARKED, (self._namespace, token, self._boot, self._now)).fetchone()
+        return None if mark is None else str(mark[0])
 
     def _readable(self, columns: Any) -> Record | None:
         record = Record._make(columns)
@@ -255,18 +243,18 @@ class Steps:
             self._execute(_DELETE, (self._namespace, key))
         self.freed.append(key)
 
-    def _mark(self, token: bytes | None, reason: bytes) -> None:
+    def _mark(self, token: bytes | None, reason: str) -> None:
         """Remember for the replay window, from now, that a token has ended. The first reason stands."""
         if token is not None:
-            _, known = self._find("", token)
-            row = (self._namespace, token, (known or reason).decode(), self._boot, self._now + REPLAY)
-            self._execute(_MARK, row)
+            reason = self._marked(token) or reason
+            self._execute(_MARK, (self._namespace, token, reason, self._boot, self._now + REPLAY))
 
-    def _lost_reason(self, record: Record | None, token: bytes, mark: bytes | None) -> LostReason:
+    def _lost_reason(self, record: Record | None, token: bytes) -> LostReason:
         if record is not None and record.has(token):
             return "max_hold" if self._now >= record.deadline else "expired"
-        if mark in (b"retaken", b"force_released"):
-            return "retaken" if mark == b"retaken" else "force_released"
+        mark = self._marked(token)
+        if mark in ("retaken", "force_released"):
+            return "retaken" if mark == "retaken" else "force_released"
         return "taken" if record is not None and record.held(self._now) else "expired"
 
     def _held(self, key: str, token: str, record: Record) -> Held:

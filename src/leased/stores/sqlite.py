@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from leased.connect import Face, Options
-from leased.errors import InvalidRequest, LeasedError, StoreNotUsable, StoreUnavailable
+from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
 from leased.model import (
     Abandon,
     Acquire,
@@ -28,17 +27,15 @@ from leased.model import (
 from leased.policy import CLOCK_MARGIN
 from leased.store import Bell, Outcome, Store
 from leased.stores._doorbell import chime, doorbell
-from leased.stores._forks import ForkMutex, follow_forks, keep_forever
 from leased.stores._sqlite_clock import HostClock, host_clock
-from leased.stores._sqlite_driver import Driver, driver, verdict
-from leased.stores._sqlite_failures import Patience, busy, from_library, replaced
-from leased.stores._sqlite_file import OpenFile, identity_of, open_file
+from leased.stores._sqlite_database import Database
+from leased.stores._sqlite_driver import Connection, Driver, driver
+from leased.stores._sqlite_failures import Patience
 from leased.stores._sqlite_record import SECOND
 from leased.stores._sqlite_steps import Steps
 
 _T = TypeVar("_T")
 _SWEEP_EVERY = 16
-_CLOSE_TIME = 1.0
 
 
 def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - the name every store module has
@@ -85,14 +82,9 @@ class SqliteStore:
         self._namespace = namespace
         self._clock_margin = clock_margin
         self._clock = clock or host_clock()
-        self._library = library or driver()
-        self._error = self._library.error
-        self._mutex = ForkMutex()
-        self._file: OpenFile | None = None
-        self._closed = False
-        self._until_sweep = 0
+        self._database = Database(self._path, library=library or driver(), clock=self._clock)
         self._doorbell = doorbell(f"{os.path.realpath(self._path)}-bells")
-        follow_forks(self)
+        self._until_sweep = 0
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
@@ -150,8 +142,8 @@ class SqliteStore:
 
     def assurance(self) -> Assurance:
         """See `leased.store`. Opens nothing: the journal mode is told once the file is in use."""
-        library = self._library
-        journal = f"journal mode {self._file.journal}" if self._file else "not opened yet"
+        library = self._database.library
+        journal = f"journal mode {self._database.journal}" if self._database.journal else "not opened yet"
         return Assurance(
             exclusive="host",
             early_loss=False,
@@ -168,33 +160,14 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See `leased.store`."""
-        self._closed = True
-        if self._mutex.acquire(_CLOSE_TIME):
-            try:
-                self._forget_file()
-            finally:
-                self._mutex.release()
-
-    def before_fork(self) -> None:
-        """See `leased.stores._forks`."""
-        self._mutex.before_fork()
-
-    def after_fork_in_parent(self) -> None:
-        """See `leased.stores._forks`."""
-        self._mutex.after_fork_in_parent()
-
-    def after_fork_in_child(self) -> None:
-        """See `leased.stores._forks`. The child opens the file for itself when it needs it."""
-        self._mutex.after_fork_in_child()
-        if self._file is not None:
-            keep_forever(self._file.connection)
-            self._file = None
+        self._database.close()
 
     def _write(self, work: Callable[[Steps], _T], timeout: float, *, count: int = 1) -> _T:
         """Run work that may write, tell waiters what it freed, and now and then sweep."""
         freed: list[str] = []
 
-        def all_of_it(steps: Steps) -> _T:
+        def transaction(connection: Connection, boot_id: str) -> _T:
+            steps = self._steps(connection, boot_id)
             answer = work(steps)
             steps.finish()
             self._until_sweep -= count
@@ -204,99 +177,25 @@ class SqliteStore:
             freed[:] = steps.freed
             return answer
 
-        answer = self._run("BEGIN IMMEDIATE", all_of_it, patience=Patience(timeout))
+        answer = self._database.write(transaction, Patience(timeout))
         if freed:
             self._doorbell.ring([chime(self._namespace, key) for key in freed])
         return answer
 
     def _read(self, work: Callable[[Steps], _T], timeout: float) -> _T:
-        """Run work that writes nothing, on one state of the file."""
-        return self._run("BEGIN", work, patience=Patience(timeout))
+        """Run work that writes nothing."""
+        return self._database.read(lambda *place: work(self._steps(*place)), Patience(timeout))
 
-    def _run(self, begin: str, work: Callable[[Steps], _T], *, patience: Patience) -> _T:
-        """Run work in one transaction and answer when it is on disk, in the file that the path leads to."""
-        if not self._mutex.acquire(patience.left()):
-            raise busy(self._path, patience)
-        try:
-            file = self._opened(patience)
-            try:
-                answer = self._attempt(file, begin, work=work, patience=patience)
-                self._commit(file, patience)
-            except BaseException:
-                self._roll_back(file)
-                raise
-            self._check_place(file)
-            return answer
-        finally:
-            self._mutex.release()
-
-    def _attempt(self, file: OpenFile, begin: str, *, work: Callable[[Steps], _T], patience: Patience) -> _T:
-        """Everything but the commit, from the beginning whenever somebody else was in the way."""
-        execute = file.connection.execute
-        while True:
-            try:
-                execute(begin)
-                ahead = int(self.offset * SECOND)
-                steps = Steps(
-                    execute,
-                    path=self._path,
-                    namespace=self._namespace,
-                    boot_id=file.boot_id,
-                    now=self._clock.boot() + ahead,
-                    wall=self._clock.wall() + ahead,
-                )
-                return work(steps)
-            except self._error as error:
-                self._roll_back(file)
-                if verdict(error) != "busy":
-                    self._forget_file()
-                    raise from_library(self._path, error) from error
-                if not patience.nap():
-                    raise busy(self._path, patience) from error
-
-    def _commit(self, file: OpenFile, patience: Patience) -> None:
-        while True:
-            try:
-                file.connection.execute("COMMIT")
-                return
-            except self._error as error:
-                if verdict(error) == "busy" and patience.nap():
-                    continue  # readers are still in the way: the transaction stands
-                self._roll_back(file)
-                if verdict(error) == "busy":
-                    raise busy(self._path, patience) from error
-                self._forget_file()
-                raise from_library(self._path, error, committing=True) from error
-
-    def _roll_back(self, file: OpenFile) -> None:
-        """End a transaction that must leave nothing; a connection that cannot even do that goes."""
-        try:
-            if file.connection.in_transaction:
-                file.connection.execute("ROLLBACK")
-        except self._error:
-            self._forget_file()
-
-    def _opened(self, patience: Patience) -> OpenFile:
-        """The open file, if it is still the one that the path leads to."""
-        if self._closed:
-            raise StoreNotUsable(f"the store in {self._path} was closed", hint="connect again")
-        if self._file is None:
-            self._file = open_file(self._path, library=self._library, boot_id=self._clock.boot_id(), patience=patience)
-        else:
-            self._check_place(self._file)
-        return self._file
-
-    def _check_place(self, file: OpenFile) -> None:
-        if identity_of(self._path) != file.identity:
-            self._forget_file()
-            raise replaced(self._path)
-
-    def _forget_file(self) -> None:
-        """Close the file; the next call opens what is there then."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(self._error):
-                file.connection.close()
+    def _steps(self, connection: Connection, boot_id: str) -> Steps:
+        ahead = int(self.offset * SECOND)
+        return Steps(
+            connection.execute,
+            path=self._path,
+            namespace=self._namespace,
+            boot_id=boot_id,
+            now=self._clock.boot() + ahead,
+            wall=self._clock.wall() + ahead,
+        )
 
 
 def _outcome(steps: Steps, operation: Operation) -> Outcome:
