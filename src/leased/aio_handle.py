@@ -150,6 +150,11 @@ class Handle(HandleFacts):
         returns = returns and error is None
         return ending_error(self._recipe, hold, error=_unless_cancelled(error), lost=lost, returns=returns)
 
+    @property
+    def _body_stopped(self) -> bool:
+        """Whether the loss of the lease has cancelled the body of its block."""
+        return self._stopper is not None and self._stopper.stopped
+
     def _end_keeping(self) -> LostReason | None:
         """The body is over: nobody renews any more; why the lease was lost before, if it was."""
         hold = self._hold
@@ -170,8 +175,9 @@ class BodyStopper:
     def __init__(self, task: asyncio.Task[object]) -> None:
         self._task = task
         self._loop = task.get_loop()
+        self._cancelled_before = task.cancelling()
         self._left = False
-        self._stopped = False
+        self.stopped = False
         self.swallowed = False
 
     def stop(self) -> None:
@@ -186,19 +192,19 @@ class BodyStopper:
         """The block is left with this error: cancel no more. True if the only cancellation was ours; it no longer
         counts among the task's. `swallowed` says that one from outside was met here and is still to be raised."""
         self._left = True
-        if not self._stopped:
+        if not self.stopped:
             return False
         on_its_way = not isinstance(error, asyncio.CancelledError)
         if on_its_way:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-        ours = self._task.uncancel() == 0
+        ours = self._task.uncancel() <= self._cancelled_before
         self.swallowed = on_its_way and not ours
         return ours
 
     def _cancel(self) -> None:
-        if not self._left and not self._stopped and not self._task.done():
-            self._stopped = True
+        if not self._left and not self.stopped and not self._task.done():
+            self.stopped = True
             self._task.cancel("the lease was lost")
 
 

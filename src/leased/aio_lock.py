@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import sys
@@ -105,7 +106,8 @@ class Lock:
         **kwargs: Any,
     ) -> RunResult[Any]:
         """Call `fn` under the lease, or not at all: `ran, value = await lock.run(fn, …)`. Its errors pass through
-        unchanged. An async `fn` is awaited, any other runs in a worker thread with the caller's context.
+        unchanged. An async `fn` is awaited, any other runs in a worker thread with the caller's context; as nobody can
+        stop a thread, its end is waited for and the key kept until then, even when the caller is cancelled.
 
         A lease that was lost while `fn` ran shows as `.lost`; if `fn` also failed, `LockLost` is raised from its error.
         """
@@ -249,7 +251,7 @@ class Lock:
         if isinstance(handle, Contended):
             return RunResult(ran=False, value=None, lost=False, handle=None)
         try:
-            value = await _call(fn, args, kwargs)
+            value = await _call(handle, fn, args, kwargs)
         except BaseException as error:
             await scope.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -259,8 +261,34 @@ class Lock:
         return RunResult(ran=True, value=value, lost=handle.lost, handle=handle)
 
 
-async def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _call(handle: Handle, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
         return await fn(*args, **kwargs)
-    value = await asyncio.to_thread(fn, *args, **kwargs)
+    value = await _in_thread(handle, functools.partial(fn, *args, **kwargs))
     return await value if inspect.isawaitable(value) else value
+
+
+async def _in_thread(handle: Handle, fn: Callable[[], Any]) -> Any:
+    """Call `fn` in a worker thread with the caller's context, and wait for its end although the caller is cancelled
+    meanwhile: nobody can stop a thread, and the key must not be freed under it."""
+    values: list[Any] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            values.append(fn())
+        except BaseException as error:  # noqa: BLE001 (raised below; a future would exchange some exceptions)
+            errors.append(error)
+
+    work = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, call)
+    struck: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            struck = error
+    if struck is not None and not handle._body_stopped:
+        raise struck from (errors[0] if errors else None)
+    if errors:
+        raise errors[0]
+    return values[0]
