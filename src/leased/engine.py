@@ -300,8 +300,11 @@ def apply_renewal(env: Env, hold: Hold, outcome: Held | Lost, *, asked_at: float
 
 def lose(env: Env, hold: Hold, reason: LostReason) -> None:
     """End a hold as lost: mark it, then stop the body, then tell; its hooks run last, where they can harm nothing."""
-    if not hold.end(reason):
-        return
+    if hold.end(reason):
+        _tell_loss(env, hold, reason)
+
+
+def _tell_loss(env: Env, hold: Hold, reason: LostReason) -> None:
     if hold.stop is not None:
         hold.stop()
     env.tell("lost", hold.key, lock=hold.name, data={"reason": reason, "fencing_token": hold.fencing_token})
@@ -326,8 +329,10 @@ async def release(store: Store, env: Env, hold: Hold) -> Released:
         return Released("already_released")
     if hold.forked or hold.ended == "handed_over":
         return Released("not_holder")
-    believed = hold.lost_reason(env.clock.now()) is None
-    hold.end("released")
+    reason = hold.lost_reason(env.clock.now())
+    if reason is not None:
+        lose(env, hold, reason)
+    believed = hold.end("released")
     try:
         outcome = await _release_until_answered(store, env, hold)
     except LeasedError as error:
@@ -346,6 +351,7 @@ async def release(store: Store, env: Env, hold: Hold) -> Released:
             env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
     elif believed:
         hold.ended = "expired" if outcome.reason == "expired" else await _why_lost(store, env, hold)
+        _tell_loss(env, hold, hold.ended)
     return outcome
 
 
