@@ -15,6 +15,7 @@ from leased.client import Client
 from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
+from leased.hooks import guarded
 from leased.hooks import run_hook as run_in_thread
 from leased.model import Claim, Contended, LostReason, Released, Renewed
 from leased.observe import log
@@ -107,7 +108,8 @@ class Handle(HandleFacts):
 
     def _hook(self, hooks: list[Hook], callback: Hook, *, now: bool) -> None:
         run_hook = self._client.env.run_hook
-        hook = _LoopHook(callback) if inspect.iscoroutinefunction(callback) else callback
+        is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__)
+        hook = _LoopHook(callback, key=self.key) if is_async else guarded(callback, key=self.key)
         if now and run_hook is not None:
             run_hook(hook)
             return
@@ -326,8 +328,9 @@ def run_hook(hook: Hook) -> None:
 class _LoopHook:
     """An async hook, to be run as a task of the loop in which it was registered."""
 
-    def __init__(self, hook: Callable[[], object]) -> None:
+    def __init__(self, hook: Callable[[], object], *, key: str) -> None:
         self._hook = hook
+        self._key = key
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
 
@@ -342,7 +345,7 @@ class _LoopHook:
         try:
             await self._hook()  # type: ignore[misc]  # checked to be a coroutine function
         except Exception:  # noqa: BLE001 (somebody else's code: its failure is logged and harms no lease)
-            log.exception("a hook of a lease failed")
+            log.exception("a hook of the lease on %r failed", self._key)
 
 
 def _unless_cancelled(error: BaseException | None) -> BaseException | None:

@@ -8,13 +8,18 @@ from leased.hold import Hook
 from leased.observe import log
 
 
-def run_hook(hook: Hook) -> None:
-    """Call a hook in a thread of its own, where it may dawdle or raise without harm."""
+def guarded(hook: Hook, *, key: str) -> Hook:
+    """The hook, but what it raises is logged with the key and goes no further."""
 
     def call() -> None:
         try:
             hook()
         except Exception:  # noqa: BLE001 (somebody else's code: its failure is logged and harms no lease)
-            log.exception("a hook of a lease failed")
+            log.exception("a hook of the lease on %r failed", key)
 
-    threading.Thread(target=call, name="leased-hook", daemon=True).start()
+    return call
+
+
+def run_hook(hook: Hook) -> None:
+    """Call a guarded hook in a thread of its own, where it may dawdle."""
+    threading.Thread(target=hook, name="leased-hook", daemon=True).start()

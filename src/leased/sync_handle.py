@@ -14,6 +14,7 @@ from leased.clocks import step
 from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
+from leased.hooks import guarded
 from leased.interrupt import BodyInterrupted, Interrupter
 from leased.model import Claim, Contended, LostReason, Released, Renewed
 from leased.recipe import Recipe, not_acquired
@@ -101,10 +102,11 @@ class Handle(HandleFacts):
 
     def _hook(self, hooks: list[Hook], callback: Hook, *, now: bool) -> None:
         run_hook = self._client.env.run_hook
+        hook = guarded(callback, key=self.key)
         if now and run_hook is not None:
-            run_hook(callback)
+            run_hook(hook)
             return
-        hooks.append(callback)
+        hooks.append(hook)
         if self._hold.keeper is None and self._hold.ended is None:
             self._client.keep(self._hold, renewing=False)
 
