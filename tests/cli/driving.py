@@ -59,6 +59,8 @@ def threads(pid: int) -> int:
 class Cli:
     """The command, in a home directory and with a store of its own."""
 
+    LEASED = LEASED
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.file = directory / "locks.db"

@@ -76,7 +76,7 @@ class Output:
         if self.json:
             self.lines([data])
             return
-        shown = [(name, printable(value)) for name, value in rows if value is not None]
+        shown = [(printable(name), printable(value)) for name, value in rows if value is not None]
         width = max((len(name) for name, _ in shown), default=0)
         write("".join(f"{self._paint(name.ljust(width), _BOLD)}{_COLUMN_GAP}{value}\n" for name, value in shown))
 

@@ -65,7 +65,7 @@ def _read(path: Path) -> Place:
     it would mean another store, and two runs that do not know of each other."""
     import tomllib
 
-    name = shown(str(path))
+    name = str(path)
     try:
         with path.open("rb") as file:
             state = os.fstat(file.fileno())

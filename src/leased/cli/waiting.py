@@ -106,7 +106,7 @@ def _tell(key: str, look: Callable[[], Status], over: threading.Event) -> None:
 
 def _width() -> int:
     try:
-        return max(os.get_terminal_size(2).columns, 20)
+        return os.get_terminal_size(2).columns or 80
     except OSError:
         return 80
 

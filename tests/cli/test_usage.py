@@ -1,0 +1,163 @@
+"""The command line itself: help, version, mistakes, completion, and how little is loaded for it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import leased
+from leased.cli import main
+from leased.cli.parser import EXIT_STATUSES, build, subcommand
+from leased.errors import LeasedError
+from tests.cli.driving import LEASED, USAGE, Cli
+
+
+def test_the_version_is_the_package_s(cli: Cli) -> None:
+    """C4: `--version` prints name and version, wherever it stands."""
+    for arguments in (["--version"], ["-V"], ["--json", "--version"]):
+        done = cli.run(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"leased {leased.__version__}\n", "")
+
+
+def test_help_names_every_subcommand_and_exit_status(cli: Cli) -> None:
+    """11: the help shows what there is, and every status that an error can have."""
+    done = cli.run("--help")
+    assert done.returncode == 0
+    for name in (
+        "run",
+        "status",
+        "list",
+        "acquire",
+        "renew",
+        "release",
+        "force-release",
+        "doctor",
+        "verify",
+        "completion",
+    ):
+        assert f"\n    {name}" in done.stdout
+    documented = {status for status, _ in EXIT_STATUSES}
+    assert {str(kind.exit_status) for kind in every_error(LeasedError)} <= documented
+    assert cli.run().stdout == done.stdout
+
+
+def every_error(kind: type[LeasedError]) -> set[type[LeasedError]]:
+    """All classes of the error tree."""
+    return {kind}.union(*(every_error(below) for below in kind.__subclasses__()))
+
+
+def test_every_subcommand_explains_itself(cli: Cli) -> None:
+    """8: `leased COMMAND --help` shows usage and options; run's help has its exit statuses and its limits."""
+    parser = build()
+    assert parser._subparsers is not None
+    for name in parser._subparsers._group_actions[0].choices or ():
+        done = cli.run(str(name), "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith(f"usage: leased {name} ")
+    text = cli.run("run", "--help").stdout
+    assert "75 busy, 76 lost, 64 usage, 69 store unavailable" in text
+    assert "while it is itself stopped (SIGSTOP, a frozen container) it stops nothing" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["status"], "the following arguments are required: KEY"),
+        (["status", "a", "b"], "unrecognized arguments: b"),
+        (["status", "a", "--prefix", "x"], "unrecognized arguments: --prefix"),
+        (["list", "--pre", "x"], "unrecognized arguments: --pre x"),
+        (["--url"], "expected one argument"),
+        (["status", "a\x1b[2J", "b\x1b[31m"], "unrecognized arguments: b\\x1b[31m"),
+        (["completion", "tcsh"], "invalid choice: 'tcsh'"),
+    ],
+)
+def test_mistakes_are_64_with_the_usage(cli: Cli, arguments: list[str], words: str) -> None:
+    """11: a command line that is not understood gives 64, the usage, and the mistake without its control characters."""
+    done = cli.run(*arguments)
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    assert done.stderr.startswith("usage: leased")
+    assert words in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(cli: Cli) -> None:
+    """8: `leased … | head` ends quietly."""
+    for number in range(3):
+        cli.locks.lock(f"{'k' * 200}{number}", ttl=60).acquire().hand_over()
+    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader.wait(5)
+    assert reader.stdin is not None
+    done = cli.run("list", stdout=reader.stdin)
+    reader.stdin.close()
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["run", "k"], "run"),
+        (["--url", "status", "run"], "run"),
+        (["--timeout", "3", "--json", "list"], "list"),
+        (["--url=x", "list"], "list"),
+        (["--url"], None),
+        ([], None),
+    ],
+)
+def test_the_subcommand_is_found_without_parsing(arguments: list[str], found: str | None) -> None:
+    """C1: whether `--` belongs to `leased run` is known before anything is parsed."""
+    assert subcommand(arguments) == found
+
+
+def test_main_can_be_called(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+    """11: the command is a function of arguments and environment that returns its status."""
+    environment = {"LEASED_URL": f"sqlite:{tmp_path}/locks.db"}
+    assert main(["status", "job"], environment) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "free"
+    assert main(["status", ""], environment) == USAGE
+    assert capsys.readouterr().err.startswith("leased: key '' has 0 characters")
+
+
+def test_the_completion_scripts_are_right_for_their_shells(cli: Cli) -> None:
+    """C4: bash completes subcommands, options, values and the command after `--`; each script has every option."""
+    script = cli.run("completion", "bash").stdout
+    assert completed(script, "leased", "st") == ["status"]
+    assert completed(script, "leased", "run", "key", "--on-busy", "") == ["fail", "skip"]
+    assert completed(script, "leased", "completion", "z") == ["zsh"]
+    assert "--fencing-token" in completed(script, "leased", "force-release", "key", "--f")
+    assert completed(script, "leased", "--url", "x", "run", "key", "--hold") == ["--hold-at-least"]
+    assert "env" in completed(script, "leased", "run", "key", "--", "env")
+    for shell in ("bash", "zsh", "fish"):
+        text = cli.run("completion", shell).stdout
+        for option in ("enforce", "hold-at-least", "prefix", "yes", "timeout"):
+            assert option in text
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    line = " ".join(f"'{word}'" for word in words)
+    run = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _leased; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", run], capture_output=True, text=True, check=True, timeout=5)
+    return done.stdout.split()
+
+
+def test_little_is_loaded(cli: Cli) -> None:
+    """C4: a run loads no asyncio, no third-party module and nothing that only other subcommands need."""
+    listing = "import sys; from leased.cli import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [LEASED[0], "-c", listing, "run", "job", "--", "true"],
+        env=cli.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=8,
+    )
+    loaded = set(done.stdout.split())
+    tops = {name.split(".")[0] for name in loaded} - {"__main__", "leased", "apsw"}
+    installed_by_the_test_environment = {name for name in tops if name.startswith(("_", "distutils", "sitecustomize"))}
+    assert tops - installed_by_the_test_environment <= sys.stdlib_module_names
+    assert (
+        not {"asyncio", "tomllib", "subprocess", "leased.cli.doctor", "leased.cli.completion", "leased.testing"}
+        & loaded
+    )
