@@ -10,8 +10,8 @@ from leased.testing.runner import run_check, run_checks
 from leased.testing.worlds import Async, Blocking, Face, NotRunHere, Place, World
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
-PLACES = [opener(face) for opener, face in product((worlds.memory,), FACES)]
-MUST_RUN = {("memory", "blocking"), ("memory", "async")}
+PLACES = [opener(face) for opener, face in product((worlds.memory, worlds.sqlite), FACES)]
+MUST_RUN = {("memory", "blocking"), ("memory", "async"), ("sqlite", "blocking"), ("sqlite", "async")}
 
 
 @pytest.fixture(params=PLACES, ids=str)

@@ -171,13 +171,13 @@ def outcomes(state: State, now: float, wall: float, command: Command) -> Iterato
     yield step(state, now, wall, command)
     match command:
         case Acquire(Claim(key=key, token=token)) | Renew(key, token) | Release(key, token) | Look(key, token):
-            yield step(forget(state, key, now), now, wall, command)
-            yield step(remember(state, token), now, wall, command)
+            yield step(forget(state, key, now=now), now, wall, command)
+            yield state, step(remember(state, token), now, wall, command)[1]
         case Abandon() | ForceRelease() | ShowStatus() | ShowList():
             return  # these answer the same, whatever was forgotten
 
 
-def forget(state: State, key: str, now: float) -> State:
+def forget(state: State, key: str, *, now: float) -> State:
     """The state after a store dropped what it knew of an open key, but for what the fencing tokens need.
 
     A late copy of the claim that ended is still refused for as long as it could arrive.

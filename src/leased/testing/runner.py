@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -45,7 +46,8 @@ def run_check(check: Check, place: Place) -> Result:
     """Run one check in a new world; an error of any kind that leaves it is a failure of the store."""
     name, promise = check.__name__, _promise(check)
     try:
-        place.face.run(_alone(check, place))
+        with closing(place.face.driver()) as driver:
+            driver.run(_alone(check, place))
     except NotRunHere as reason:
         return Result(name, promise, "not run", str(reason))
     except Exception as error:  # noqa: BLE001 - whatever a store raises belongs into the report

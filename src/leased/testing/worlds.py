@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -15,10 +18,23 @@ from leased.stores.memory import MemoryStore
 
 _T = TypeVar("_T")
 _POLL = 0.002
+_QUICK = "/dev/shm"  # noqa: S108 - a directory in memory, where there is one: nothing here has to survive
 
 
 class NotRunHere(Exception):
     """This place cannot show the property; the text says why."""
+
+
+class Driver(Protocol):
+    """One caller of blocking code or one event loop, until it is closed."""
+
+    def run(self, work: Coroutine[Any, Any, _T], /) -> _T:
+        """Run work to its end and give its result."""
+        ...
+
+    def close(self) -> None:
+        """Free what it needed."""
+        ...
 
 
 class Face(Protocol):
@@ -26,8 +42,8 @@ class Face(Protocol):
 
     name: Literal["blocking", "async"]
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run work to its end and give its result."""
+    def driver(self) -> Driver:
+        """A new driver."""
         ...
 
     async def together(self, calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
@@ -39,19 +55,31 @@ class Face(Protocol):
         ...
 
 
+class Stepping:
+    """The driver of blocking code: this thread, with nothing to free."""
+
+    def run(self, work: Coroutine[Any, Any, _T], /) -> _T:
+        """Run work in this thread."""
+        return step(work)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
 class Blocking:
     """Blocking callers: threads that step."""
 
     name: Literal["blocking", "async"] = "blocking"
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run work in this thread."""
-        return step(work)
+    def driver(self) -> Driver:
+        """A new driver."""
+        return Stepping()
 
     async def together(self, calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
         """One thread for each call."""
         with ThreadPoolExecutor(max_workers=max(1, len(calls))) as threads:
-            return list(threads.map(step, calls))
+            running = [threads.submit(step, call) for call in calls]
+            return [call.result() for call in running]
 
     async def sleep(self, seconds: float) -> None:
         """Block this thread."""
@@ -63,11 +91,11 @@ class Async:
 
     name: Literal["blocking", "async"] = "async"
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run work in a loop of its own."""
+    def driver(self) -> Driver:
+        """A new event loop."""
         import asyncio
 
-        return asyncio.run(work)
+        return asyncio.Runner()
 
     async def together(self, calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
         """One task for each call."""
@@ -129,22 +157,32 @@ class World:
     """What one check runs in, used once.
 
     `connect(namespace)` opens a client of the data in that namespace ("" is the one that checks use); every client
-    it opened is closed with the world. `move` lets seconds pass for all those clients, `None` where time cannot be
-    moved. `now` tells their time, differences of it only. `unit` is a time that calls never take here.
+    it opened is closed with the world. `clock` is given where the store reads no other clock, and then answers can be
+    foretold exactly; else `move` lets seconds pass for all clients, and is `None` where time cannot be moved. `now`
+    tells their time, differences of it only. `unit` is a time that calls never take here.
+
+    `numbers` says what a fencing token is above: the key's last one or that of the whole store. `size` counts the
+    records and marks that the store keeps. `lasting` says that data outlives the clients.
     """
 
     face: Face
     connect: Callable[[str], Store]
-    move: Callable[[float], None] | None
+    clock: MovableClock | None = None
+    move: Callable[[float], None] | None = None
     now: Callable[[], float] = time.monotonic
     unit: float = 20.0
     prefix: str = ""
+    numbers: Literal["key", "store"] = "store"
+    size: Callable[[], int] | None = None
+    lasting: bool = True
     end: Callable[[], None] | None = None
     store: Store = field(init=False)
     _clients: list[Store] = field(default_factory=list)
     _keys: int = 0
 
     def __post_init__(self) -> None:
+        if self.clock:
+            self.move, self.now = self.clock.move, self.clock.now
         self.store = self.another()
 
     def another(self, namespace: str = "") -> Store:
@@ -184,7 +222,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store and a face, by name, and how to open a new world there (inside the face's `run`)."""
+    """A store and a face, by name, and how to open a new world there (inside what drives it)."""
 
     store: str
     face: Face
@@ -204,8 +242,48 @@ def memory(face: Face) -> Place:
         return World(
             face=face,
             connect=lambda namespace: stores.setdefault(namespace, MemoryStore(clock)),
-            move=clock.move,
-            now=clock.now,
+            clock=clock,
+            lasting=False,
         )
 
     return Place("memory", face, open_world)
+
+
+def sqlite(face: Face) -> Place:
+    """The SQLite store, each world with a file of its own and a host clock that stands still until it is moved."""
+
+    def open_world() -> World:
+        from leased.stores._sqlite_clock import HostClock
+        from leased.stores.sqlite import SqliteStore
+
+        directory = tempfile.TemporaryDirectory(prefix="leased-", dir=_QUICK if os.path.isdir(_QUICK) else None)
+        path = os.path.join(directory.name, "locks.db")
+        clock = MovableClock()
+        host = HostClock(
+            boot=lambda: round(clock.now() * 1e6), wall=lambda: round(clock.wall() * 1e6), boot_id=lambda: "boot"
+        )
+
+        def connect(namespace: str) -> Store:
+            store = SqliteStore(path, namespace=namespace, clock=host)
+            if face.name == "blocking":
+                return store
+            from leased.stores._threaded import ThreadedStore
+
+            return ThreadedStore(store)
+
+        return World(
+            face=face, connect=connect, clock=clock, size=lambda: _rows(path, "record", "mark"), end=directory.cleanup
+        )
+
+    return Place("sqlite", face, open_world)
+
+
+def _rows(path: str, *tables: str) -> int:
+    """How many rows there are, read by the library that the store uses: two in one process undo each other's locks."""
+    from leased.stores._sqlite_driver import driver
+
+    if not os.path.exists(path):
+        return 0
+    with closing(driver().connect(path)) as connection:
+        counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables]  # noqa: S608
+    return sum(int(count[0]) for count in counts)

@@ -143,6 +143,8 @@ async def check_fencing_tokens_rise_whatever_ends_a_lease(world: World) -> None:
             case "days":
                 await client.freed(claim)
                 await world.advance(3 * 86_400.0)
+            case _:
+                pass  # the next claim takes over
         client, other = other, client
 
 
