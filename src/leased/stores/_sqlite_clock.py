@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leased.errors import StoreNotUsable
+from leased.stores._sqlite_failures import OUT_OF_FILES, from_system
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,10 @@ else:
 
     def _boot_id() -> str:
         try:
-            return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return Path(_BOOT_ID).read_text().strip()
         except OSError as error:
+            if error.errno in OUT_OF_FILES:
+                raise from_system(_BOOT_ID, error) from error
             raise StoreNotUsable(
                 f"this system does not tell its boots apart: {error}", hint="mount /proc, or use another store"
             ) from error

@@ -12,7 +12,17 @@ from leased.stores import _sqlite_driver as library
 
 _NAP_FIRST = 0.0001
 _NAP_LONGEST = 0.001
-_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors that say nothing of the file, only of how many this process or machine has open."""
+
+_PERMIT = "give this user permission to write the file and its directory"
+_ADVICE = {
+    errno.EACCES: _PERMIT,
+    errno.EPERM: _PERMIT,
+    errno.EROFS: _PERMIT,
+    errno.ENOSPC: "free some space on this disk",
+    errno.EDQUOT: "free some space on this disk",
+}
 
 
 class Patience:
@@ -59,9 +69,9 @@ def replaced(path: str) -> StoreNotUsable:
 def from_system(path: str, error: OSError) -> StoreUnavailable:
     """What the file system refused."""
     cause = f"{path} cannot be used: {error.strerror or error}"
-    if error.errno in _OUT_OF_FILES:
+    if error.errno in OUT_OF_FILES:
         return StoreUnavailable(cause, applied=False, hint="raise the limit of open files, or close some")
-    return StoreNotUsable(cause, hint="give this user permission to write the file and its directory, or name another")
+    return StoreNotUsable(cause, hint=_ADVICE.get(error.errno or 0, "choose another path"))
 
 
 def from_library(path: str, error: Exception, *, committing: bool = False) -> StoreUnavailable:
@@ -82,5 +92,5 @@ def _out_of_files() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        return error.errno in _OUT_OF_FILES
+        return error.errno in OUT_OF_FILES
     return False

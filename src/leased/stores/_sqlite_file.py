@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -142,7 +143,7 @@ def _make_directories(directory: str) -> None:
             os.mkdir(directory, 0o700)
         except FileExistsError:
             if not os.path.isdir(directory):
-                raise
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory) from None
 
 
 def _take_turn(directory: int, path: str, patience: Patience) -> None:
