@@ -123,6 +123,7 @@ class Handle(HandleFacts):
             lock=lock, lines=client.env.lines, hold=self._hold, handle=self, runner=task, taken_at=taken_at
         )
         context.enter(self._block)
+        client.env.lines.block_began(self.key, self.owner, hold=self._hold)
         client.blocks.add(self._hold)
         if task is not None:
             self._stopper = BodyStopper(task)
@@ -141,7 +142,7 @@ class Handle(HandleFacts):
             note_release_problem(hold, problem, error=error)
         finally:
             client.blocks.discard(hold)
-            client.env.lines.block_ended(hold.key, hold.owner)
+            client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
             if client.env.closed and not client.blocks:
                 await client.store.close()
         if self._stopper is not None and self._stopper.swallowed:
@@ -213,7 +214,7 @@ class BodyStopper:
 class Scope:
     """A single-use manager for one block under a lease. It may be entered and left in different tasks."""
 
-    __slots__ = ("_brought", "_cancel", "_claim", "_client", "_handle", "_lock", "_recipe", "_used", "_wait")
+    __slots__ = ("_brought", "_cancel", "_claim", "_client", "_lock", "_recipe", "_used", "_wait", "handle")
 
     def __init__(
         self,
@@ -234,7 +235,7 @@ class Scope:
         self._brought = brought
         self._cancel = cancel
         self._used = False
-        self._handle: Handle | None = None
+        self.handle: Handle | None = None
 
     async def __aenter__(self) -> Handle:
         """Acquire; raises `LockNotAcquired`, or `LockTimeout` when the wait ran out: the body never runs without."""
@@ -268,20 +269,16 @@ class Scope:
         )
         if isinstance(handle, Contended):
             return handle
-        self._handle = handle
+        self.handle = handle
         handle._enter_block(self._lock, taken_at=taken_at)
         self._client.keep(handle._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
         return handle
 
     async def leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
         """End the block; what it has to raise, if anything."""
-        if self._handle is None:
+        if self.handle is None:
             return None
-        return await self._handle._leave_block(error, returns=returns)
-
-    def encloses(self, block: context.Block) -> bool:
-        """Whether this is the manager of that block."""
-        return self._handle is not None and self._handle._block is block
+        return await self.handle._leave_block(error, returns=returns)
 
     def refusal(self, contended: Contended) -> LockNotAcquired:
         """The error that tells who has the key."""

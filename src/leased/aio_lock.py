@@ -18,7 +18,7 @@ from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
 from leased.model import Contended
 from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
-from leased.scope import Cancel, RunResult
+from leased.scope import Cancel, RunResult, being_left
 
 if TYPE_CHECKING:
     from leased.aio import Locks
@@ -168,8 +168,7 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release; raises `LockLost` where the lease ended before the body did (unless `if_lost="return"`)."""
-        block = context.entered_through(self, asyncio.current_task())
-        scope = next((s for s in reversed(self._scopes) if block is not None and s.encloses(block)), self._scopes[-1])
+        scope = being_left(self._scopes, context.entered_through(self, asyncio.current_task()), key=self.key)
         self._scopes.remove(scope)
         await scope.__aexit__(kind, error, traceback)
 

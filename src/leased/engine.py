@@ -76,7 +76,7 @@ async def acquire(
     try:
         hold = await _ask_in_turn(asking, place, wait=wait, fixed_until=fixed_until, retry_delay=retry_delay)
         status = asking.status or place.seen
-        place.leave(keep_owner=scoped and hold is not None)
+        place.leave(block_of=hold if scoped else None)
         if hold is None:
             await asking.settle()
     except BaseException:
@@ -221,7 +221,7 @@ async def hand_back(store: Store, env: Env, claim: Claim) -> None:
 async def drop(store: Store, env: Env, hold: Hold, claim: Claim) -> None:
     """A grant whose caller went away before it could use it: hand it back."""
     hold.end("released")
-    env.lines.block_ended(hold.key, hold.owner)
+    env.lines.block_ended(hold.key, hold.owner, hold=hold)
     await shielded(env.clock, lambda: hand_back(store, env, replace(claim, token=hold.token)))
 
 

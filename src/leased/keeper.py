@@ -208,9 +208,11 @@ class Keeper:
             heappush(self._heap, (due, self._serial, weakref.ref(hold)))
 
     def _take_due(self, now: float) -> list[Hold]:
+        """All whose step is due, and with them those that are due within one step of the grid."""
         taken: list[Hold] = []
         with self._mutex:
-            while self._heap and self._heap[0][0] <= now + RENEWAL_GRID:
+            due = bool(self._heap) and self._heap[0][0] <= now
+            while due and self._heap and self._heap[0][0] <= now + RENEWAL_GRID:
                 hold = _current(heappop(self._heap))
                 if hold is None:
                     continue

@@ -59,6 +59,9 @@ POLL_MAX = 1.0
 RENEWAL_GRID = 0.05
 """Seconds: renewals due within one step of this leave together."""
 
+RENEWAL_RETRY_MIN = 0.01
+"""Seconds between two tries of a renewal that failed, at the least: a store that refuses at once is not hammered."""
+
 RENEWAL_RETRY_MAX = 1.0
 """Seconds between two tries of a renewal that failed, at the most."""
 
@@ -115,4 +118,5 @@ def renew_at(asked_at: float, *, believed_until: float) -> float:
 
 def retry_renewal_at(now: float, *, believed_until: float, chance: Chance) -> float:
     """When to try again after a renewal without an answer: soon, jittered, and several times before belief ends."""
-    return now + min(RENEWAL_RETRY_MAX, (believed_until - now) / 4.0) * (0.5 + 0.5 * chance.random())
+    nap = min(RENEWAL_RETRY_MAX, (believed_until - now) / 4.0) * (0.5 + 0.5 * chance.random())
+    return now + max(nap, RENEWAL_RETRY_MIN)

@@ -37,7 +37,7 @@ class Lines:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._lines: dict[str, Line] = {}
-        self._reserved: dict[tuple[str, str], Place] = {}
+        self._reserved: dict[tuple[str, str], object] = {}  # by a place that asks, or a hold whose block runs
 
     def place(self, claim: Claim, *, clock: Clock, waiting: bool, cancelled: Callable[[], bool] | None = None) -> Place:
         """A place for one claim: in the line if it waits, outside it for a single try."""
@@ -51,11 +51,18 @@ class Lines:
                 if line is not None:
                     self._wake_front(line)
 
-    def block_ended(self, key: str, owner: str | None) -> None:
-        """The block that ran under this owner was left: its claim may be taken over again."""
+    def block_began(self, key: str, owner: str | None, *, hold: object) -> None:
+        """A block begins under a hold that was bare until now: other claims of its owner stay out from here on."""
         if owner is not None:
             with self._mutex:
-                self._free(key, owner)
+                self._reserved.setdefault((key, owner), hold)
+
+    def block_ended(self, key: str, owner: str | None, *, hold: object) -> None:
+        """The block that ran under this hold was left: other claims of its owner may be asked again."""
+        if owner is not None:
+            with self._mutex:
+                if self._reserved.get((key, owner)) is hold:
+                    self._free(key, owner)
 
     def waiting(self, key: str) -> int:
         """How many wait for this key in this process."""
@@ -148,15 +155,18 @@ class Place:
         """Whether the caller's own event ended the wait."""
         return self._cancelled is not None and self._cancelled()
 
-    def leave(self, *, keep_owner: bool = False) -> None:
-        """Leave the line, and let the next one ask. `keep_owner`: this owner's block begins, so its claims stay out."""
+    def leave(self, *, block_of: object | None = None) -> None:
+        """Leave the line, and let the next one ask. `block_of`: the hold whose block begins: its owner stays out."""
         lines, line = self._lines, self._line
         if line is None and not self._reserves:
             return
         with lines._mutex:
-            if self._reserves and not keep_owner and self.owner is not None:
-                self._reserves = False
-                lines._free(self.key, self.owner)
+            if self._reserves and self.owner is not None:
+                if block_of is not None:
+                    lines._reserved[self.key, self.owner] = block_of
+                else:
+                    self._reserves = False
+                    lines._free(self.key, self.owner)
             if line is not None:
                 front = lines._front(line) in (self, None)
                 line.places.remove(self)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 from leased import context
-from leased.errors import LeaseDeadlineExceeded, LeasedError, LockDeadlock
+from leased.errors import LeaseDeadlineExceeded, LeasedError, LockDeadlock, LockNotHeld
 from leased.hold import Hold, lost_error
 from leased.model import LostReason
 from leased.observe import log
 from leased.recipe import Recipe
 
 T = TypeVar("T")
+
+
+class Entered(Protocol):
+    """A manager of a block; it has a handle once it was entered."""
+
+    @property
+    def handle(self) -> Any:
+        """The handle of the block."""
+        ...
+
+
+S = TypeVar("S", bound=Entered)
+
+_PASSED_THROUGH = (__name__.partition(".")[0], "contextlib")
 
 
 class Cancel(Protocol):
@@ -41,8 +55,24 @@ def refuse_deadlock(lines: object, key: str, runner: object) -> None:
 
 
 def place_of(frame: FrameType) -> str:
-    """file:line of where a block is written, for messages."""
+    """file:line of where a block is written, for messages: the caller's own line, not one in here."""
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _PASSED_THROUGH:
+        frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def being_left(scopes: Sequence[S], block: context.Block | None, *, key: str) -> S:
+    """Which of the blocks that were entered through one shared lock is being left.
+
+    It is the caller's own, innermost `block`. One that is left by another thread or task than entered it cannot be told
+    from others: then it is a lost one, if there is any, so that nobody frees the block of the next holder.
+    """
+    entered = [scope for scope in reversed(scopes) if scope.handle is not None]
+    if not entered:
+        raise LockNotHeld(f"no block of this lock on {key!r} was entered", key=key, hint="leave it once")
+    own = [scope for scope in entered if block is not None and scope.handle._block is block]
+    lost = [scope for scope in entered if scope.handle.lost]
+    return (own or lost or entered)[0]
 
 
 def end_quietly(hold: Hold, reason: LostReason) -> None:

@@ -121,6 +121,7 @@ class Handle(HandleFacts):
             taken_at=taken_at,
         )
         context.enter(self._block)
+        client.env.lines.block_began(self.key, self.owner, hold=self._hold)
         client.blocks.add(self._hold)
 
     def _leave_block(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
@@ -139,7 +140,7 @@ class Handle(HandleFacts):
             raise
         finally:
             client.blocks.discard(hold)
-            client.env.lines.block_ended(hold.key, hold.owner)
+            client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
             if client.env.closed and not client.blocks:
                 step(client.store.close())
         lost = hold.lost_reason(client.env.clock.now())
@@ -254,10 +255,6 @@ class Scope:
             return None
         body_error = None if isinstance(error, BodyInterrupted) else error
         return self.handle._leave_block(body_error, returns=returns)
-
-    def encloses(self, block: context.Block) -> bool:
-        """Whether this is the manager of that block."""
-        return self.handle is not None and self.handle._block is block
 
     def refusal(self, contended: Contended) -> LockNotAcquired:
         """The error that tells who has the key."""

@@ -15,7 +15,7 @@ from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
 from leased.model import Contended
 from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
-from leased.scope import Cancel, RunResult
+from leased.scope import Cancel, RunResult, being_left
 from leased.sync_handle import Handle, Scope, acquire
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release; raises `LockLost` where the lease ended before the body did (unless `if_lost="return"`)."""
-        block = context.entered_through(self, threading.get_ident())
-        scope = next((s for s in reversed(self._scopes) if block is not None and s.encloses(block)), self._scopes[-1])
+        scope = being_left(self._scopes, context.entered_through(self, threading.get_ident()), key=self.key)
         self._scopes.remove(scope)
         scope.__exit__(kind, error, traceback)
 

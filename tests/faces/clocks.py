@@ -58,7 +58,14 @@ class ThreadHandSignal:
     def __init__(self, hands: Hands) -> None:
         self._hands = hands
         self._set = False
+        self._until: float | None = None
         self._changed = threading.Condition()
+
+    @property
+    def rests(self) -> bool:
+        """Whether somebody waits here, and has nothing to do before the hands move again."""
+        until = self._until
+        return until is not None and until > self._hands.now() and not self._set
 
     def set(self) -> None:
         """Wake the waiter."""
@@ -70,10 +77,12 @@ class ThreadHandSignal:
         """Block this thread until the signal is set, or the hands have moved so far."""
         until = self._hands.now() + seconds
         with self._hands.listening(self._poke), self._changed:
+            self._until = until
             while not self._set and (left := until - self._hands.now()) > 0:
                 moved = self._changed.wait(min(left, _NOBODY_MOVES) if self._hands.flowing else _NOBODY_MOVES)
                 if not moved and not self._hands.flowing:
                     raise AssertionError("a wait on a clock that nobody moved")
+            self._until = None
             seen, self._set = self._set, False
             return seen
 

@@ -23,7 +23,7 @@ from leased.model import (
     Renew,
     Status,
 )
-from leased.store import Bell, Clock, Outcome, Signal, Store, unwatched
+from leased.store import Bell, Clock, Outcome, Store, unwatched
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class FaultyStore:
         self.down = False
         self.closed = False
         self._faults: builtins.list[Fault] = []
-        self._hanging: builtins.list[Signal] = []
+        self.hanging: builtins.list[Any] = []
 
     def asked(self, operation: str, *, key: str | None = None) -> int:
         """How often an operation was asked for."""
@@ -124,7 +124,7 @@ class FaultyStore:
 
         async def wait(call: Call) -> None:
             signal = self.clock.signal()
-            self._hanging.append(signal)
+            self.hanging.append(signal)
             if self.down or not await signal.wait(1e6 if past_timeout else call.timeout):
                 raise StoreUnavailable("no answer within the time-out")
 
@@ -133,9 +133,9 @@ class FaultyStore:
     def let_go(self) -> None:
         """No more faults; what hangs goes on."""
         self._faults.clear()
-        for signal in self._hanging:
+        for signal in self.hanging:
             signal.set()
-        self._hanging.clear()
+        self.hanging.clear()
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
@@ -258,15 +258,20 @@ class FaultyStore:
         self.calls.append(call)
         if self.down:
             raise StoreUnavailable("the store is down")
-        due = [fault for fault in self._faults if fault.operation == operation and fault.key in (None, key)]
-        due = [fault for fault in due if fault.times > 0]
-        for fault in due:
-            fault.times -= 1
-        for fault in due:
-            if fault.before is not None:
-                await fault.before(call)
+        before = self._next(operation, key, lambda fault: fault.before)
+        after = self._next(operation, key, lambda fault: fault.after)
+        if before is not None:
+            await before(call)
         outcome = await work()
-        for fault in due:
-            if fault.after is not None:
-                await fault.after(call)
+        if after is not None:
+            await after(call)
         return outcome
+
+    def _next(self, operation: str, key: str, step_of: Callable[[Fault], Step | None]) -> Step | None:
+        """The first fault that is due for this call, which counts down."""
+        for fault in self._faults:
+            step = step_of(fault)
+            if step is not None and fault.operation == operation and fault.key in (None, key) and fault.times > 0:
+                fault.times -= 1
+                return step
+        return None

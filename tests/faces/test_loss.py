@@ -167,8 +167,7 @@ async def test_a_partitioned_holder_stops_believing_by_its_own_clock(still_world
     world.store.hang("renew", past_timeout=True)
     world.store.hang("many", past_timeout=True)
     while not handle.lost:
-        world.move(0.25)
-        await world.face.breathe()
+        await world.pass_time(0.25)
         assert world.clock.now() <= asked_at + 15
     await world.until(lambda: lost_at)
     assert handle.lost_reason == "expired"
@@ -184,11 +183,9 @@ async def test_errors_and_refusals_of_renewals_both_end_in_a_loss_in_time(still_
     signalled: list[float] = []
     handle.on_lost(lambda: signalled.append(world.clock.now()))
     world.store.lose_request("renew", times=1_000)
-    while world.clock.now() < expires_at - 0.25 - 0.2:
-        world.move(0.1)
-        await world.face.breathe()
+    await world.pass_time(9.7, step=0.1)
     assert not handle.lost
-    world.move(0.25)
+    await world.pass_time(0.1, step=0.1)
     assert handle.lost
     await world.until(lambda: signalled)
     assert signalled[0] < expires_at
@@ -262,8 +259,7 @@ async def test_early_warning_comes_once_when_renewals_have_failed_for_a_third(st
     started = world.clock.now()
     world.store.lose_request("renew", times=1_000)
     while not handle.lost:
-        world.move(0.25)
-        await world.face.breathe()
+        await world.pass_time(0.25)
     await world.until(lambda: warned)
     assert len(warned) == 1
     assert started + 19 <= warned[0] <= started + 23

@@ -136,6 +136,10 @@ class Face(Protocol):
         """Let others go on for a moment."""
         ...
 
+    def settled(self, locks: Any) -> bool:
+        """Whether all that is due now in the background of these locks has been done."""
+        ...
+
 
 class Blocking:
     """Threads."""
@@ -159,6 +163,16 @@ class Blocking:
         """Give the processor away."""
         time.sleep(0.0005)
 
+    def settled(self, locks: Any) -> bool:
+        """The renewal thread waits for a later time, and its workers have nothing to do, or hang."""
+        client = locks._opening._client
+        if client is None:
+            return True
+        keeper = client.closers[0].__self__
+        resting = not keeper._running or keeper._signal.rests
+        hanging = sum(signal.rests for signal in getattr(client.store, "hanging", ()))
+        return bool(resting and keeper._env.clock._workers._pending <= hanging)
+
 
 class Async:
     """Tasks of one loop."""
@@ -181,6 +195,32 @@ class Async:
     async def breathe(self) -> None:
         """Let the loop turn."""
         await asyncio.sleep(0.0005)
+
+    def settled(self, locks: Any) -> bool:
+        """No callback of the loop is ready."""
+        return not asyncio.get_running_loop()._ready  # type: ignore[attr-defined]  # there is no public way to ask
+
+
+class Sitter:
+    """Somebody inside a block, who does not leave it before `leave`."""
+
+    def __init__(self, world: World, lock: Any) -> None:
+        self.held: Any = None
+        self._world = world
+        self._lock = lock
+        self._may_leave = threading.Event()
+        self.worker = world.start(self._sit)
+
+    async def leave(self) -> Any:
+        """Leave the block; what the block raised is raised."""
+        self._may_leave.set()
+        return await self.worker.result()
+
+    async def _sit(self) -> None:
+        async with block(self._lock) as self.held:
+            while not self._may_leave.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self._world.face.breathe()
 
 
 class World:
@@ -244,6 +284,19 @@ class World:
     async def until_more(self, operation: str, before: int, *, key: str | None = None) -> None:
         """Wait until the store was asked for an operation once more than before."""
         await self.until(lambda: self.store.asked(operation, key=key) > before)
+
+    async def pass_time(self, seconds: float, *, step: float = 0.25) -> None:
+        """Let time pass in small steps; before each of them everybody has done what was due."""
+        for _ in range(round(seconds / step)):
+            await self.until(lambda: all(self.face.settled(locks) for locks in self.opened))
+            self.move(step)
+        await self.until(lambda: all(self.face.settled(locks) for locks in self.opened))
+
+    async def sit(self, lock: Any) -> Sitter:
+        """Have somebody else enter a block of this lock, and stay inside until told, whatever becomes of the lease."""
+        sitter = Sitter(self, lock)
+        await self.until(lambda: sitter.held or sitter.worker.over)
+        return sitter
 
     async def waiting(self, key: str, number: int = 1) -> None:
         """Wait until so many callers stand in line for a key here."""

@@ -166,7 +166,7 @@ class Worker:
         finally:
             if recipe.scoped:
                 client.blocks.discard((hold.key, hold.owner or ""))
-                client.env.lines.block_ended(hold.key, hold.owner)
+                client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
             if client.alive:
                 world.beliefs.drop(belief)
 
