@@ -59,7 +59,7 @@ def test_a_handle_that_cannot_be_printed_is_given_back(cli: Cli) -> None:
     done = cli.run("acquire", "job", stdout=full)
     os.close(full)
     assert done.returncode == 74
-    assert "output failed: No space left on device" in done.stderr
+    assert "standard output cannot be written: [Errno 28] No space left on device" in done.stderr
     assert not cli.held("job")
     read, write = os.pipe()
     os.close(read)

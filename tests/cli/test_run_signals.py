@@ -199,3 +199,36 @@ def test_a_store_that_hangs_does_not_keep_us_from_ending(cli: Cli) -> None:
         run.send_signal(signal.SIGINT)
         assert run.wait(6) == 128 + signal.SIGINT
         assert time.monotonic() - began < 4
+
+
+def test_a_caller_that_ignores_its_children_is_no_problem(cli: Cli) -> None:
+    """C158: some supervisors ignore SIGCHLD and leave that to whom they start; the status is found all the same."""
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [LEASED[0], "-c", ignoring, *LEASED, "run", "job", "--", "sh", "-c", "exit 7"],
+        env=cli.environment,
+        timeout=8,
+        check=False,
+    )
+    assert done.returncode == 7
+
+
+def test_a_process_that_cannot_be_made_is_told(cli: Cli) -> None:
+    """C158: where the system allows no more processes, that is the message, and nothing is taken."""
+    broken = (
+        "import errno, os, sys; from leased.cli import main\n"
+        "def fork(): raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
+        "os.fork = fork; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [LEASED[0], "-c", broken, "run", "job", "--", "true"],
+        env=cli.environment,
+        capture_output=True,
+        text=True,
+        timeout=8,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (71, "leased: the system refused: Resource temporarily unavailable\n")
+    assert not cli.held("job")

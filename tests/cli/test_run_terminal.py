@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import termios
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -75,6 +76,18 @@ def test_ctrl_c_that_kills_gives_130(cli: Cli, shell: Terminal) -> None:
     shell.type("\x03")
     shell.see(f"{READY}130 ")
     assert group_members(command) == []
+    assert not cli.held("job")
+
+
+def test_ctrl_c_ends_the_script_around_it_as_well(cli: Cli, shell: Terminal) -> None:
+    """C1: a script that runs one job after the other is ended by Ctrl-C, as if its jobs had no groups of their own."""
+    script = cli.script(
+        "jobs", f"for job in 1 2 3; do {RUN} -- sh -c 'echo in $$; exec sleep 100'; done; echo survived"
+    )
+    shell.type(f"{script}\r")
+    shell.see(r"in \d+")
+    shell.type("\x03")
+    assert "survived" not in shell.see(f"{READY}130 ")
     assert not cli.held("job")
 
 
@@ -198,6 +211,21 @@ def test_busy_is_told_on_a_terminal_even_when_skipped(cli: Cli, terminals: Calla
     failing = terminals(*LEASED, "run", "job", "--", "echo", "ran")
     assert failing.finish() == BUSY
     handle.release()
+
+
+def test_a_command_that_is_stopped_from_outside_is_waited_for(cli: Cli, shell: Terminal) -> None:
+    """C1: STOP for the command alone does not stop the wrapper, which goes on renewing until CONT comes."""
+    shell.type(f"{RUN} --ttl 1 -- sh -c 'echo in $$; read -r line; echo got $line'\r")
+    command = int(shell.see(r"in \d+").split()[-1])
+    os.kill(command, signal.SIGSTOP)
+    granted = cli.locks.status("job").fencing_token
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() - began > 1.5, "more than a ttl has passed")
+    assert cli.locks.status("job").fencing_token == granted
+    os.kill(command, signal.SIGCONT)
+    shell.type("hello\r")
+    shell.see("got hello")
+    shell.see(f"{READY}0 ")
 
 
 def cli_status(pid: int) -> str:

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from leased.cli.output import Output, drop, murmur, say_version, write
+from leased.cli.output import Output, OutputFailed, drop, murmur, say_version, write
 from leased.cli.parser import UsageError, build, subcommand
 from leased.cli.session import Session, Subcommand
 from leased.errors import InvalidRequest, LeasedError, LockNotAcquired
@@ -28,7 +28,7 @@ _SUBCOMMANDS = {
 }
 """The module of each subcommand; its function there is called like it."""
 
-_OUTPUT_FAILED = 74
+_SYSTEM_REFUSED, _OUTPUT_FAILED = 71, 74
 
 
 def dispatch(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -48,10 +48,13 @@ def dispatch(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     except BrokenPipeError:
         drop(sys.stdout)
         return 128 + signal.SIGPIPE
-    except OSError as error:  # the stores turn theirs into errors of their own: this one is about the output
-        output.complain(f"output failed: {error.strerror or error}")
+    except OutputFailed as error:
+        output.complain(str(error))
         drop(sys.stdout)
         return _OUTPUT_FAILED
+    except OSError as error:  # the stores turn theirs into errors of their own: here it was a process or a pipe
+        output.complain(f"the system refused: {error.strerror or error}")
+        return _SYSTEM_REFUSED
 
 
 def _run(arguments: list[str], environment: Mapping[str, str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +55,10 @@ def local_time(seconds: float) -> str:
 def milliseconds(seconds: float | None) -> int | None:
     """Seconds as the integer milliseconds of JSON."""
     return None if seconds is None else round(seconds * 1000)
+
+
+class OutputFailed(Exception):
+    """Data could not be written, for another reason than that its reader has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,16 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write(text: str) -> None:
-    """Write data at once. A closed or full standard output is an error: whoever asked for data must learn of it."""
+    """Write data at once; `BrokenPipeError` if its reader has left, `OutputFailed` if it cannot be written."""
     if sys.stdout is None:
-        raise OSError(errno.EBADF, "standard output is closed")
-    sys.stdout.write(text)
-    sys.stdout.flush()
+        raise OutputFailed("standard output is closed")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        raise OutputFailed(f"standard output cannot be written: {error}") from error
 
 
 def murmur(text: str) -> None:

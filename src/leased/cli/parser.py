@@ -11,6 +11,8 @@ EXIT_STATUSES = (
     ("1", "refused or found wanting: not confirmed, not the expected fencing token, a failed check"),
     ("64", "the command line, a setting or a key cannot work"),
     ("69", "the store gave no answer, or cannot work here"),
+    ("71", "the system refused, for instance another process"),
+    ("74", "data could not be written"),
     ("75", "busy: somebody else holds the key"),
     ("76", "the lease was lost, or the handle does not hold the key"),
     ("77", "denied"),

@@ -26,6 +26,9 @@ PASSED_ON = (
 )
 """Signals that the command is sent when we are."""
 
+_FROM_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+"""Stops that concern the whole job. A STOP was meant for the command alone, and so will be the CONT that follows."""
+
 _LOOK_EVERY = 1.0
 """Seconds between two looks at the lease: after a suspend of the machine a timer that ran before it is late."""
 
@@ -71,11 +74,13 @@ class FixedLease:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How it went: the exit status as shells count it; whether a signal killed it; whether the lease made us end it."""
+    """How it went: the exit status as shells count it, and the signal that killed it (0 for none). `for_lease`: the
+    lease made us end it; `told`: that signal was one that we had passed on."""
 
     status: int
-    died: bool
+    killed_by: int
     for_lease: bool
+    told: bool
 
 
 class Supervisor:
@@ -109,14 +114,14 @@ class Supervisor:
         self._output = output
         self._grace = grace
         self._lead = min(_LEAD, ttl / 20)
-        self._terms = 0
+        self._passed_on: set[int] = set()
         self._kill_at: float | None = None
         self._killed_at: float | None = None
         self._for_lease = False
 
     def run(self) -> Ended:
         """Wait for the end of the command, whatever has to be done for it."""
-        self._news.listen((*PASSED_ON, signal.SIGCONT, signal.SIGCHLD))
+        self._news.listen((*PASSED_ON, signal.SIGCONT))
         self._collect()
         while not self._over():
             self._judge()
@@ -125,7 +130,13 @@ class Supervisor:
             self._collect()
         assert self._command.status is not None  # noqa: S101  # `_over` has looked
         code = os.waitstatus_to_exitcode(self._command.status)
-        return Ended(code if code >= 0 else 128 - code, died=code < 0, for_lease=self._for_lease)
+        killed_by = max(-code, 0)
+        return Ended(
+            code if code >= 0 else 128 - code,
+            killed_by=killed_by,
+            for_lease=self._for_lease,
+            told=killed_by in self._passed_on,
+        )
 
     def kill(self) -> None:
         """End the whole group now."""
@@ -175,14 +186,14 @@ class Supervisor:
     def _heard(self, number: int) -> None:
         """Act on one signal. News from threads need no more than the look at the lease that follows."""
         if number == signal.SIGTERM:
-            self._terms += 1
             self._end()
-            if self._terms > 1:
+            if number in self._passed_on:
                 self.kill()
         elif number == signal.SIGCONT:
             self._go_on()
         elif number not in {NEWS, signal.SIGCHLD}:
             self._command.send(number)
+        self._passed_on.add(number)
 
     def _collect(self) -> None:
         """Take note of children that ended or stopped; as process 1 of a container we are given those of others too."""
@@ -204,7 +215,7 @@ class Supervisor:
         """The command was stopped: give it the terminal it asked for, or stop with it until a shell continues us."""
         if by in {signal.SIGTTIN, signal.SIGTTOU} and self._terminal.hand_to(self._command.pid):
             self._command.send(signal.SIGCONT)
-        elif self._terminal.there and self._kill_at is None:
+        elif by in _FROM_TERMINAL and self._terminal.there and self._kill_at is None:
             had_terminal = self._terminal.take_back(restore_modes=False)
             left = span(self._lease.remaining())
             self._output.talk(f"stopped; the lease ends in {left} unless this goes on before")

@@ -86,3 +86,10 @@ def stop_own_group() -> None:
     before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.killpg(os.getpgrp(), signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, before)
+
+
+def interrupt_own_group() -> None:
+    """Let whoever was started together with us, such as the shell script we are in, see a Ctrl-C that only the command
+    was sent, since it had the terminal. We end by it, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.killpg(os.getpgrp(), signal.SIGINT)

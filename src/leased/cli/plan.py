@@ -1,0 +1,85 @@
+"""What `leased run` was told, checked as far as that needs no store. It starts nothing and asks for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from leased.checks import check_key, check_owner, check_ttl, seconds
+from leased.cli.parser import UsageError
+from leased.cli.session import Session
+from leased.errors import InvalidRequest, LockLost, LockNotAcquired
+from leased.policy import CLOCK_MARGIN, DEFAULT_MAX_HOLD, FOREVER
+
+_GRACE = 5.0
+"""Seconds between TERM and KILL unless told otherwise; a third of a short ttl."""
+
+_USAGE = "usage: leased run KEY [options] -- COMMAND [ARGUMENT…]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of a command under a lease. Times are in seconds."""
+
+    key: str
+    command: tuple[str, ...]
+    ttl: float
+    wait: float
+    owner: str | None
+    hold_at_least: float
+    max_hold: float
+    lock_delay: float
+    enforce: bool
+    grace: float
+    skip: bool
+    exit_busy: int
+    exit_lost: int
+
+    def environment(self, ours: Mapping[str, str]) -> dict[str, str]:
+        """The command's environment: ours with the public facts of the lease, and no handle of whoever started us."""
+        theirs = {name: value for name, value in ours.items() if name not in {"LEASED_HANDLE", "LEASED_OWNER"}}
+        theirs["LEASED_KEY"] = self.key
+        if self.owner is not None:
+            theirs["LEASED_OWNER"] = self.owner
+        return theirs
+
+
+def read_plan(session: Session) -> Plan:
+    """The options, checked: whatever cannot work is refused before anything is started or asked for."""
+    given, command = session.arguments, session.command
+    if given.key is None and command and command[1:2] == ("--",):
+        given.key, command = command[0], command[2:]  # `leased run -- -KEY -- COMMAND`: a key that looks like an option
+    if given.key is None:
+        raise UsageError("name the key to hold", _USAGE)
+    if not command:
+        raise UsageError("put `--` and the command after the key and the options", _USAGE)
+    ttl = check_ttl(given.ttl, margin=CLOCK_MARGIN)
+    wait = FOREVER if given.wait == "forever" else seconds(given.wait, what="--wait")
+    max_hold = DEFAULT_MAX_HOLD if given.max_hold is None else seconds(given.max_hold, what="--max-hold")
+    longest = ttl if given.enforce else min(ttl, max_hold) / 2
+    grace = min(_GRACE, ttl / 3, max_hold / 3) if given.grace is None else seconds(given.grace, what="--grace")
+    if grace > longest:
+        raise InvalidRequest(
+            f"--grace {grace:g} s does not fit into a lease of {ttl:g} s: at most {longest:g} s",
+            hint="the command is sent TERM that long before a lease that cannot be renewed ends; choose a longer --ttl",
+        )
+    if given.enforce and wait >= ttl:
+        raise InvalidRequest(
+            f"--enforce counts the ttl ({ttl:g} s) from the moment of asking, so --wait ({wait:g} s) must be shorter"
+        )
+    exit_busy, exit_lost = (session.whole_number(name, most=255) for name in ("exit_busy", "exit_lost"))
+    return Plan(
+        key=check_key(given.key),
+        command=command,
+        ttl=ttl,
+        wait=wait,
+        owner=check_owner(given.owner),
+        hold_at_least=seconds(given.hold_at_least, what="--hold-at-least"),
+        max_hold=max_hold,
+        lock_delay=seconds(given.lock_delay, what="--lock-delay"),
+        enforce=given.enforce,
+        grace=grace,
+        skip=given.on_busy == "skip",
+        exit_busy=exit_busy if exit_busy is not None else LockNotAcquired.exit_status,
+        exit_lost=exit_lost if exit_lost is not None else LockLost.exit_status,
+    )
