@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import random
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +56,6 @@ class Client:
             run_hook=run_hook,
         )
         self.shown = target.shown
-        self.closed = False
         self.closers: list[Callable[[], None]] = []
         self.blocks: set[Hold] = set()
         self.bare: weakref.WeakSet[Hold] = weakref.WeakSet()
@@ -64,12 +64,12 @@ class Client:
 
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once closed: nothing is granted any more."""
-        if self.closed:
+        if self.env.closed:
             raise StoreNotUsable(f"the Locks on {self.shown} was closed", hint="connect again")
 
     def close(self) -> bool:
         """Grant nothing any more; what still runs is lost (`closed`) at its deadline. True if the store can go now."""
-        self.closed = True
+        self.env.closed = True
         for hold in tuple(self.blocks) + tuple(self.bare):
             hold.last_reason = "closed"
         for stop_keeping in self.closers:
@@ -77,6 +77,42 @@ class Client:
         return not self.blocks
 
 
+class PerProcess:
+    """Opens a client on first use, once per process: a forked child begins anew, and what it inherited is kept
+    referenced but neither used nor closed."""
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self._open_client = open_client
+        self._inherited: list[Client] = []
+        self._mutex = threading.Lock()
+        self._client: Client | None = None
+        _openings.add(self)
+
+    def get(self) -> Client:
+        """The client of this process; raises `StoreNotUsable` once it was closed."""
+        client = self._client
+        if client is None:
+            with self._mutex:
+                client = self._client or self._open_client()
+                self._client = client
+        client.check_open()
+        return client
+
+    def close(self) -> Store | None:
+        """Grant nothing any more; the store, if it can be closed now."""
+        client = self._client
+        if client is None or client.env.closed or not client.close():
+            return None
+        return client.store
+
+    def begin_anew(self) -> None:
+        """In a forked child: forget the parent's client, but do not let it go."""
+        if self._client is not None:
+            self._inherited.append(self._client)
+        self._mutex, self._client = threading.Lock(), None
+
+
+_openings: weakref.WeakSet[PerProcess] = weakref.WeakSet()
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 _store_lines: weakref.WeakKeyDictionary[Store, Lines] = weakref.WeakKeyDictionary()
 
@@ -109,16 +145,18 @@ def _lines_of_store(store: Store) -> Lines:
 
 def _say_what_is_left() -> None:
     """At exit: leases that nobody released end by themselves, after their ttl; say so once."""
-    left = sorted(
-        {hold.key for client in _clients for hold in client.bare if hold.remaining(client.env.clock.now()) > 0}
-    )
+    left = [hold for client in _clients for hold in client.bare if hold.remaining(client.env.clock.now()) > 0]
+    for hold in left:
+        hold.end("closed")
     if left:
-        log.warning("the program ends with %d lease(s) not released, such as on %r", len(left), left[0])
+        log.warning("the program ends with %d lease(s) not released, such as on %r", len(left), left[0].key)
 
 
 def _forget_parents() -> None:
     _clients.clear()
     _store_lines.clear()
+    for opening in tuple(_openings):
+        opening.begin_anew()
 
 
 atexit.register(_say_what_is_left)
