@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -107,6 +106,8 @@ def open_store(target: Target, *, face: Face) -> Store:
     if module is not None:
         opener = import_module(module[0]).open
     else:
+        from importlib.metadata import entry_points  # half of all that importing leased would load
+
         found = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == target.scheme]
         if not found:
             raise _unknown_scheme(target.scheme)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
 from types import FrameType
@@ -61,6 +60,8 @@ class Interrupter:
 
 def _inject(thread_id: int, error: type[BaseException] | None) -> None:
     """Set, or with `None` clear, the exception that the thread raises at its next byte code."""
+    import ctypes
+
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread_id), ctypes.py_object(error) if error is not None else None
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import socket
 import string
 import sys
 from collections.abc import Callable, Mapping
@@ -204,6 +203,8 @@ def _this_process() -> tuple[str, str]:
     global _process_terms
     pid = os.getpid()
     if _process_terms is None or _process_terms[0] != pid:
+        import socket
+
         host = socket.gethostname()
         program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else sys.executable or "python")[:64]
         metadata = json.dumps({"host": host, "pid": pid, "program": program})
