@@ -51,9 +51,6 @@ class Finding:
 
 def doctor(session: Session) -> int:
     """Look at the store and say what there is to say; 0 if it can be used as it is."""
-    given = session.arguments.place
-    if given is not None:
-        session.arguments.url = given
     place = session.place()
     findings = [*_surroundings(place), *_look(session, place)]
     for finding in findings:

@@ -32,7 +32,8 @@ class Session:
 
     def place(self) -> Place:
         """The store to use; says what is unwise about how it was named."""
-        place = find_place(self.arguments.url, self.environment)
+        named: str | None = getattr(self.arguments, "place", None) or self.arguments.url
+        place = find_place(named, self.environment)
         for warning in place.warnings:
             self.output.warn(warning)
         return place
