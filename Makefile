@@ -42,6 +42,14 @@ lint: setup ## ruff, mypy and pyright
 smoke: setup ## build the wheel, try it in an empty environment of every Python found
 	@sh scripts/smoke_wheel.sh
 
+.PHONY: simulate
+simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time; a failure prints the seed that repeats it
+	$(BIN)/python -m leased.testing.simulation --seeds $(SEEDS)
+
+.PHONY: bench
+bench: setup ## measure against floors and peers, write docs/benchmarks.md (ROW="memory-pair import": only these rows)
+	$(BIN)/python -m bench $(ROW)
+
 .PHONY: format
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
@@ -58,5 +66,5 @@ lock: setup ## renew requirements/dev.txt from dev.in
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
