@@ -1,0 +1,101 @@
+"""The page of results, written from the record beside it; neither is edited by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from bench.contender import ROOT
+from bench.measure import Line, Result, Table, Verdict, shown
+from bench.rows import ROWS
+
+RECORD = ROOT / "docs" / "benchmarks.json"
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+_INTRODUCTION = """\
+# Benchmarks
+
+Written by `make bench`, never by hand (`make bench ROW="sqlite-pair import"` measures only those rows anew). The
+numbers are also in [benchmarks.json](benchmarks.json).
+
+Every row compares leased with a *floor*, the same work with nothing around it, and with peers at their default
+settings, in one run: contenders take turns, block by block, in random order. A ratio is the median of the ratios of
+neighbouring blocks, so that what slows the machine down for a while slows down both sides. CPU is that of the client
+process, in µs an operation; it moves less than the clock. A *pair* is one acquire and one release.
+"""
+
+
+def keep(result: Result, *, command: str, conditions: Mapping[str, str]) -> None:
+    """Replace this row in the record, and write the page anew."""
+    record = _read()
+    record[result.row] = {"command": command, "conditions": dict(conditions), **asdict(result)}
+    in_order = {row: record[row] for row in ROWS if row in record}
+    RECORD.write_text(json.dumps(in_order, indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(record))
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """The whole page for a record."""
+    parts = [_INTRODUCTION]
+    for row in ROWS:
+        if row in record:
+            kept = record[row]
+            where = ". ".join(f"{name}: {value}" for name, value in kept["conditions"].items())
+            parts.append(f"## {row}\n\n{section(_result(kept))}\n`{kept['command']}`. {where}.\n")
+    return "\n".join(parts)
+
+
+def section(result: Result) -> str:
+    """One row as Markdown, without its heading."""
+    parts = [result.how + "\n"]
+    parts += ["\n".join(_table(table)) + "\n" for table in result.tables]
+    verdicts = [(one.target, one.measured, "met" if one.met else "**missed**") for one in result.verdicts]
+    parts.append("\n".join(_rows(("target", "measured", ""), verdicts)) + "\n")
+    return "\n".join(parts)
+
+
+def _table(table: Table) -> Iterator[str]:
+    peers = list(dict.fromkeys(name for line in table.lines for name in line.to_peers))
+    with_floor = any(line.to_floor is not None for line in table.lines)
+    with_cpu = any(line.cpu is not None for line in table.lines)
+    titles = ["", table.unit, "from – to"]
+    titles += ["CPU µs"] if with_cpu else []
+    titles += ["x floor"] if with_floor else []
+    titles += ["x floor, CPU"] if with_floor and with_cpu else []
+    titles += [f"x {name}" for name in peers]
+    rows = []
+    for line in table.lines:
+        row = [_called(line), shown(line.median), f"{shown(line.least)} – {shown(line.most)}"]
+        row += [_optional(line.cpu)] if with_cpu else []
+        row += [_optional(line.to_floor)] if with_floor else []
+        row += [_optional(line.cpu_to_floor)] if with_floor and with_cpu else []
+        row += [_optional(line.to_peers.get(name)) for name in peers]
+        rows.append(row)
+    yield f"**{table.title}**\n"
+    yield from _rows(titles, rows)
+
+
+def _called(line: Line) -> str:
+    return line.name if line.role == "leased" else f"{line.name} ({line.role})"
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else shown(value)
+
+
+def _rows(titles: Any, rows: Any) -> Iterator[str]:
+    yield "| " + " | ".join(titles) + " |"
+    yield "| --- |" + " ---: |" * (len(titles) - 1)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def _read() -> dict[str, Any]:
+    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
+
+
+def _result(kept: Mapping[str, Any]) -> Result:
+    tables = [Table(one["title"], one["unit"], [Line(**line) for line in one["lines"]]) for one in kept["tables"]]
+    return Result(kept["row"], kept["how"], tables, [Verdict(**one) for one in kept["verdicts"]])

@@ -1,0 +1,29 @@
+"""The rows: one module each, by the name that `make bench ROW=…` takes."""
+
+from collections.abc import Callable
+
+from bench.measure import Result
+from bench.plan import Plan
+from bench.rows import (
+    cli_start,
+    hand_off,
+    herd,
+    idle_wait,
+    importing,
+    memory_pair,
+    renewal,
+    sqlite_many,
+    sqlite_pair,
+)
+
+ROWS: dict[str, Callable[[Plan], Result]] = {
+    "memory-pair": memory_pair.run,
+    "sqlite-pair": sqlite_pair.run,
+    "sqlite-many": sqlite_many.run,
+    "hand-off": hand_off.run,
+    "herd": herd.run,
+    "idle-wait": idle_wait.run,
+    "renewal": renewal.run,
+    "cli-start": cli_start.run,
+    "import": importing.run,
+}
