@@ -6,11 +6,12 @@ import json
 import warnings
 from typing import Any
 
-from leased.checks import check_key, shown
+from leased.checks import check_key, check_owner, shown
 from leased.errors import InvalidRequest
 from leased.hold import Hold
 from leased.model import LostReason
 from leased.observe import log
+from leased.policy import MAX_FENCING_TOKEN
 from leased.recipe import check_token
 from leased.store import Clock
 
@@ -109,10 +110,10 @@ class HandleFacts:
         warnings.warn(f"a leased handle on {hold.key!r} was dropped without release()", ResourceWarning, stacklevel=2)
 
 
-def read_dump(text: str) -> dict[str, Any]:
+def read_dump(text: object) -> dict[str, Any]:
     """The checked contents of a dumped handle; raises `InvalidRequest`, whose message never shows any of it."""
     hint = "pass exactly what handle.dump() or `leased acquire` gave"
-    if len(text) > _MAX_DUMP:
+    if not isinstance(text, str) or len(text) > _MAX_DUMP:
         raise InvalidRequest("this is not the text of a handle", hint=hint)
     try:
         value = json.loads(text)
@@ -120,7 +121,11 @@ def read_dump(text: str) -> dict[str, Any]:
         raise InvalidRequest("this is not the text of a handle", hint=hint) from None
     if not isinstance(value, dict) or value.get("leased") != _DUMP_VERSION:
         raise InvalidRequest("this is not the text of a handle of this version", hint=hint)
-    fencing_token, owner = value.get("fencingToken"), value.get("owner")
-    if not isinstance(fencing_token, int) or not isinstance(owner, str | None):
+    fencing_token = value.get("fencingToken")
+    if type(fencing_token) is not int or not 0 < fencing_token <= MAX_FENCING_TOKEN:
         raise InvalidRequest("this text of a handle is damaged", hint=hint)
-    return {"key": check_key(value.get("key")), "token": check_token(value.get("token")), "owner": owner}
+    return {
+        "key": check_key(value.get("key")),
+        "token": check_token(value.get("token")),
+        "owner": check_owner(value.get("owner")),
+    }

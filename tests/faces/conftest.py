@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from tests.faces.world import Async, Blocking, Face, World
 
@@ -32,9 +33,9 @@ def still_world(face: Face) -> World:
 
 
 @pytest.fixture(autouse=True)
-def _never_hang() -> Iterator[None]:
+def _never_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that hangs shows where, and ends."""
-    faulthandler.dump_traceback_later(30, exit=True)
+    faulthandler.dump_traceback_later(30, exit=True, file=request.config.stash[fault_handler_stderr_fd_key])
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -48,14 +49,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     worlds = [value for value in values.values() if isinstance(value, World)]
 
     async def test() -> None:
-        try:
-            await pyfuncitem.obj(**values)
-        finally:
-            for world in worlds:
-                await world.close()
+        await pyfuncitem.obj(**values)
 
     if worlds:
-        worlds[0].face.run(test())
+        worlds[0].run(test)
     else:
         asyncio.run(test())
     return True

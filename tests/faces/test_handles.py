@@ -354,9 +354,8 @@ def test_async_hooks_run_in_the_loop_that_registered_them() -> None:
         await world.until(lambda: len(threads) == 2)
         assert threading.get_ident() in threads
         assert len(set(threads)) == 2
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
 
 
 def test_blocking_hooks_run_in_threads_of_their_own() -> None:

@@ -348,9 +348,8 @@ def test_an_async_body_is_cancelled_at_the_loss() -> None:
         assert raised.value.reason == "expired"
         assert task.cancelling() == 0
         await asyncio.sleep(0)
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
     assert reached == ["cleanup"]
 
 
@@ -372,9 +371,8 @@ def test_cancellation_from_outside_stays_cancellation() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert not await world.held("k")
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
 
 
 def test_a_body_in_a_task_that_was_cancelled_before_still_learns_of_its_loss() -> None:
@@ -401,9 +399,8 @@ def test_a_body_in_a_task_that_was_cancelled_before_still_learns_of_its_loss() -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
     assert ended == ["lost"]
 
 
@@ -425,9 +422,8 @@ def test_a_body_that_swallows_its_cancellation_still_ends_in_a_loss() -> None:
                 world.move(11)
         assert task.cancelling() == 0
         await asyncio.sleep(0.001)
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
 
 
 def test_a_time_out_around_a_block_stays_a_time_out() -> None:
@@ -445,9 +441,8 @@ def test_a_time_out_around_a_block_stays_a_time_out() -> None:
             async with asyncio.timeout(0.01), world.locks.lock("k", wait=60):
                 pytest.fail("entered")
         assert not isinstance(waiting.value, leased.LockTimeout)
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
 
 
 async def test_a_handed_over_block_ends_without_a_loss(world: World) -> None:

@@ -168,9 +168,8 @@ def test_current_follows_tasks_and_to_thread() -> None:
             assert await asyncio.to_thread(leased.current) is held
             assert await stranger is None
         assert leased.current() is None
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
 
 
 async def test_blocks_left_in_another_order_leave_the_right_one_current(world: World) -> None:

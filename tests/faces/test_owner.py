@@ -38,7 +38,7 @@ async def test_a_claim_of_the_owner_does_not_queue_behind_strangers(world: World
     """W4, O3: a newcomer that names the holder's owner passes the line of others."""
     await world.occupy("k", owner="run-7")
     stranger = world.start(lambda: world.locks.lock("k", wait=30, owner="other").acquire())
-    await world.until(lambda: world.store.asked("acquire") == 2)
+    await world.until(lambda: world.store.asked("acquire") >= 1)
     new = await world.take(world.locks.lock("k", owner="run-7", wait=30))
     assert not stranger.over
     await done(new.release())

@@ -150,9 +150,8 @@ def test_an_async_function_is_awaited_and_a_sync_one_runs_in_a_thread() -> None:
         assert thread != loop_thread
         assert variable == "mine"
         assert (await lock.try_run(in_loop)).ran
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)
 
 
 def test_a_key_is_not_released_under_a_thread_that_still_runs() -> None:
@@ -180,6 +179,5 @@ def test_a_key_is_not_released_under_a_thread_that_still_runs() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert (await other.result()).value is True
-        await world.close()
 
-    asyncio.run(main())
+    world.run(main)

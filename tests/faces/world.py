@@ -311,6 +311,17 @@ class World:
         """The events of one kind, in order."""
         return [event for event in tuple(self.events) if event.name == name]
 
+    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a test of this face, and close the world behind it."""
+
+        async def whole() -> None:
+            try:
+                await main()
+            finally:
+                await self.close()
+
+        self.face.run(whole())
+
     async def close(self) -> None:
         """Close everything."""
         self.store.down = False
