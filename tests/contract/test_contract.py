@@ -4,10 +4,14 @@ from itertools import product
 
 import pytest
 
+from leased import testing
 from leased.testing import contract, worlds
 from leased.testing.contract import CHECKS, Check, ContractBroken
 from leased.testing.runner import run_check, run_checks
 from leased.testing.worlds import Async, Blocking, Face, NotRunHere, Place, World
+
+from . import model_store
+from .mutants import MUTANTS, Mutant
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
 PLACES = [opener(face) for opener, face in product((worlds.memory, worlds.sqlite), FACES)]
@@ -84,3 +88,18 @@ def test_a_report_is_good_only_if_something_ran(place: Place) -> None:
     assert not run_checks(place, checks=[cannot]).ok
     assert not run_checks(place, checks=[holds, breaks]).ok
     assert run_checks(place, checks=[holds]).place == str(place)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.bug)
+def test_the_suite_finds_a_planted_bug(mutant: Mutant) -> None:
+    """A store with this bug fails a check, so the suite is worth running where no model can be asked."""
+    place = model_store.place(Blocking(), mutant.rules())
+    assert any(not run_check(check, place).ok for check in CHECKS)
+
+
+def test_the_testing_package_hands_out_its_names() -> None:
+    """Every name that `leased.testing` promises is there, and nothing else is made up."""
+    for name in testing.__all__:
+        assert getattr(testing, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(testing, "nothing")  # noqa: B009 - a plain attribute would be refused by type checkers

@@ -1,16 +1,23 @@
-"""Runs checks in places and says what came of it as values; it knows neither pytest nor any store."""
+"""Runs checks in places and gives what came of it as values; it knows neither pytest nor any store."""
 
 from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from leased.errors import InvalidRequest
 from leased.testing.contract import CHECKS, Check
-from leased.testing.worlds import NotRunHere, Place
+from leased.testing.live import live
+from leased.testing.worlds import Blocking, Face, NotRunHere, Place
+
+if TYPE_CHECKING:
+    from leased.sync import Locks
+
+_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +62,50 @@ def run_check(check: Check, place: Place) -> Result:
     return Result(name, promise, "passed")
 
 
-def run_checks(place: Place, *, checks: Iterable[Check] = CHECKS) -> Report:
-    """Run checks one after the other, each in a world of its own."""
-    return Report(str(place), tuple(run_check(check, place) for check in checks))
+def run_checks(
+    place: Place, *, checks: Iterable[Check] = CHECKS, on_result: Callable[[Result], None] | None = None
+) -> Report:
+    """Run checks one after the other, each in a world of its own; `on_result` is told of each as it ends."""
+    results: list[Result] = []
+    for check in checks:
+        results.append(run_check(check, place))
+        if on_result:
+            on_result(results[-1])
+    return Report(str(place), tuple(results))
+
+
+def verify(
+    where: str | Locks, *, face: Face | None = None, on_result: Callable[[Result], None] | None = None
+) -> Report:
+    """Run all checks on a running store, in a namespace of their own, and leave nothing behind; takes some seconds.
+
+    What needs more time than anybody would wait for is "not run". `where` is a URL, or `Locks` that were connected to
+    one. `face` is `Blocking()` unless given. Raises a `LeasedError` if the store cannot be used or does not answer.
+    """
+    from leased.client import make_target
+    from leased.clocks import BlockingClock
+
+    if isinstance(where, str):
+        target = make_target(where, clock=BlockingClock(), observer=None, given={})
+    elif where._store is None:
+        target = where._target
+    else:
+        raise InvalidRequest(
+            "a store object cannot be verified like a running store",
+            hint="use run_checks(Place(...)), see leased.testing",
+        )
+    place = live(target, face or Blocking())
+    with closing(place.face.driver()) as driver:
+        driver.run(_answers(place))
+    return run_checks(place, on_result=on_result)
+
+
+async def _answers(place: Place) -> None:
+    world = place.open()
+    try:
+        await world.store.status(world.fresh_key(), timeout=_TIMEOUT)
+    finally:
+        await world.close()
 
 
 async def _alone(check: Check, place: Place) -> None:

@@ -162,7 +162,8 @@ class World:
     tells their time, differences of it only. `unit` is a time that calls never take here.
 
     `numbers` says what a fencing token is above: the key's last one or that of the whole store. `size` counts the
-    records and marks that the store keeps. `lasting` says that data outlives the clients.
+    records and marks that the store keeps. `lasting` says that data outlives the clients, `closable` that a client
+    refuses calls once closed. `before_end` runs when the check is over, `end` when all clients are closed.
     """
 
     face: Face
@@ -175,6 +176,8 @@ class World:
     numbers: Literal["key", "store"] = "store"
     size: Callable[[], int] | None = None
     lasting: bool = True
+    closable: bool = True
+    before_end: Callable[[], Coroutine[Any, Any, None]] | None = None
     end: Callable[[], None] | None = None
     store: Store = field(init=False)
     _clients: list[Store] = field(default_factory=list)
@@ -214,10 +217,14 @@ class World:
 
     async def close(self) -> None:
         """Close all clients, then whatever lies beneath them."""
-        for client in self._clients:
-            await client.close()
-        if self.end:
-            self.end()
+        try:
+            if self.before_end:
+                await self.before_end()
+            for client in self._clients:
+                await client.close()
+        finally:
+            if self.end:
+                self.end()
 
 
 @dataclass(frozen=True, slots=True)

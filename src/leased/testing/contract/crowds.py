@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from leased.model import Claim, Contended, Held, Lease
@@ -85,10 +86,12 @@ async def check_a_number_without_protection_is_counted_right(world: World) -> No
     key = world.fresh_key()
     number = 0
     seen: list[int] = []
+    give_up_at = time.monotonic() + 20.0
 
     async def count(client: Client, rounds: int) -> None:
         nonlocal number
         while rounds:
+            expect(time.monotonic() < give_up_at, "somebody who asks again and again is never granted a free key")
             answer = await client.ask(new_claim(key, ttl=9 * world.unit))
             if isinstance(answer, Contended):
                 await world.face.sleep(0.0005)

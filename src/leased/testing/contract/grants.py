@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from leased.model import Held, Lost, Terms
@@ -146,6 +147,15 @@ async def check_fencing_tokens_rise_whatever_ends_a_lease(world: World) -> None:
             case _:
                 pass  # the next claim takes over
         client, other = other, client
+
+
+async def check_fencing_tokens_follow_the_wall_clock(world: World) -> None:
+    """A fencing token is at least the time in µs, so that it rises even over the loss of all data."""
+    client = Client(world.store)
+    wall = world.clock.wall() if world.clock else time.time() - 3_600.0
+    claim = new_claim(world.fresh_key(), ttl=3 * world.unit)
+    number = (await client.granted(claim)).fencing_token
+    expect(number >= int(wall * 1_000_000), f"fencing token {number} at {wall} s since the epoch")
 
 
 @moves_time

@@ -20,6 +20,7 @@ async def check_a_renewal_sets_the_expiry(world: World) -> None:
         equal(lease.ttl, 3 * world.unit, what="ttl after a renewal")
 
 
+@moves_time
 async def check_a_renewal_may_shorten(world: World) -> None:
     """A smaller ttl takes time away, and the lease then ends at that earlier instant."""
     client = Client(world.store)
@@ -112,12 +113,13 @@ async def check_only_the_whole_token_renews(world: World) -> None:
 
 
 async def check_the_reason_of_a_loss_is_told(world: World) -> None:
-    """A loss names what ended the lease: forced, taken over, or taken by somebody after it was free."""
+    """A loss names what ended the lease, and the first reason stands: forced, or taken after it was released."""
     client = Client(world.store)
     forced = new_claim(world.fresh_key(), ttl=3 * world.unit)
     await client.granted(forced)
     await client.force(forced.key)
     await client.lost(forced, reason="force_released")
+    equal((await client.release(forced, late=True)).reason, "not_holder", what="release after a forced one")
     await client.granted(new_claim(forced.key, ttl=3 * world.unit))
     await client.lost(forced, reason="force_released")
     released = new_claim(world.fresh_key(), ttl=3 * world.unit)
@@ -127,6 +129,7 @@ async def check_the_reason_of_a_loss_is_told(world: World) -> None:
     await client.lost(released, reason="taken")
 
 
+@moves_time
 async def check_a_look_changes_nothing(world: World) -> None:
     """A look shows the time left and the renewal number, and moves neither."""
     client = Client(world.store)
