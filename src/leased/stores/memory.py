@@ -277,9 +277,10 @@ class MemoryStore:
         return self._clock.wall() + self.offset
 
     def _mark(self, token: bytes | None, reason: _Ended, now: float) -> None:
-        if token is not None and not self._marked(token, now):
-            self._marks.pop(token, None)
-            self._marks[token] = (now + REPLAY_WINDOW, reason)
+        """Remember for the replay window, from now, that a token has ended. The first reason stands."""
+        if token is not None:
+            mark = self._marks.pop(token, None)
+            self._marks[token] = (now + REPLAY_WINDOW, mark[1] if mark is not None and now < mark[0] else reason)
 
     def _marked(self, token: bytes, now: float) -> bool:
         mark = self._marks.get(token)
