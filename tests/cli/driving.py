@@ -15,7 +15,7 @@ import leased
 
 T = TypeVar("T")
 
-PATIENCE = 8.0
+PATIENCE = 9.0
 BUSY, LOST, USAGE, UNAVAILABLE = 75, 76, 64, 69
 LEASED = (sys.executable, "-W", "error", "-m", "leased")
 

@@ -26,7 +26,7 @@ def test_the_command_runs_under_the_lease_and_knows_its_public_facts(cli: Cli) -
     assert (status.state, status.owner) == ("held", "run-7")
     assert status.metadata["command"] == "job"
     cli.path("enough").touch()
-    assert run.wait(5) == 0
+    assert run.wait(8) == 0
     found = dict(line.split("=", 1) for line in cli.path("environment").read_text().splitlines() if "=" in line)
     assert {name: value for name, value in found.items() if name.startswith("LEASED_")} == {
         "LEASED_KEY": "job",
@@ -123,8 +123,8 @@ def test_a_waiting_run_starts_when_the_key_is_free(cli: Cli) -> None:
     cli.wait_for("ready")
     second = cli.start("run", "job", "--wait", "forever", "--", "sh", "-c", f"test -e {cli.path('enough')}")
     cli.path("enough").touch()
-    assert first.wait(5) == 0
-    assert second.wait(5) == 0
+    assert first.wait(8) == 0
+    assert second.wait(8) == 0
 
 
 def test_the_dead_holder_is_not_asked_after(cli: Cli) -> None:
@@ -133,7 +133,7 @@ def test_the_dead_holder_is_not_asked_after(cli: Cli) -> None:
     eventually(lambda: cli.held("job"), "the key is held")
     pid = int(cli.locks.status("job").metadata["pid"])
     run.kill()
-    run.wait(5)
+    run.wait(8)
     assert not Path(f"/proc/{pid}").exists()
     assert cli.run("run", "job", "--", "true").returncode == BUSY
     assert cli.run("run", "job", "--wait", "5", "--", "true").returncode == 0
@@ -147,7 +147,7 @@ def test_finishing_late_leaves_the_next_run_alone(cli: Cli) -> None:
     eventually(lambda: not cli.held("job"), "the lease has run out")
     successor = cli.locks.lock("job", ttl=60).acquire()
     late.send_signal(signal.SIGCONT)
-    assert late.wait(5) == LOST
+    assert late.wait(8) == LOST
     assert cli.locks.status("job").fencing_token == successor.fencing_token
     assert successor.release()
 
@@ -158,7 +158,7 @@ def test_the_same_owner_takes_over(cli: Cli) -> None:
     eventually(lambda: cli.held("job"), "the key is held")
     second = cli.run("run", "job", "--owner", "task-1", "--", "true")
     assert second.returncode == 0
-    assert first.wait(5) == LOST
+    assert first.wait(8) == LOST
 
 
 def test_the_key_stays_closed_until_the_run_is_old_enough(cli: Cli) -> None:
@@ -175,7 +175,7 @@ def test_the_key_stays_closed_after_a_lost_lease(cli: Cli) -> None:
     run = cli.start("run", "job", "--lock-delay", "60", "--ttl", "1", "--", "sleep", "100")
     eventually(lambda: cli.held("job"), "the key is held")
     assert cli.locks.force_release("job")
-    assert run.wait(5) == LOST
+    assert run.wait(8) == LOST
     assert cli.locks.status("job").state == "closed"
 
 
@@ -233,7 +233,7 @@ def test_a_deleted_store_ends_the_command(cli: Cli) -> None:
     cli.file.unlink()
     successor = leased.connect(cli.url)
     handle = successor.lock("job", ttl=60).acquire()
-    assert run.wait(5) == LOST
+    assert run.wait(8) == LOST
     assert processes(str(cli.directory / "job")) == []
     assert handle.release()
     successor.close()

@@ -52,7 +52,7 @@ def test_signals_reach_the_command_and_the_key_stays_held(cli: Cli, name: str) -
     assert cli.wait_for("got") == f"{name}\n"
     assert cli.held("job")
     cli.path("enough").touch()
-    assert run.wait(5) == 0
+    assert run.wait(8) == 0
     assert not cli.held("job")
 
 
@@ -61,7 +61,7 @@ def test_term_ends_the_command_and_everything_it_started(cli: Cli) -> None:
     run = cli.start("run", "job", "--", cli.script("job", HAS_CHILDREN))
     group = int(cli.wait_for("ready"))
     run.terminate()
-    assert run.wait(5) == 128 + signal.SIGTERM
+    assert run.wait(8) == 128 + signal.SIGTERM
     assert group_members(group) == []
     assert not cli.held("job")
 
@@ -72,7 +72,7 @@ def test_the_grace_period_after_term_ends_with_kill(cli: Cli) -> None:
     group = int(cli.wait_for("ready"))
     began = time.monotonic()
     run.terminate()
-    assert run.wait(5) == 128 + signal.SIGKILL
+    assert run.wait(8) == 128 + signal.SIGKILL
     assert time.monotonic() - began >= 0.4
     assert group_members(group) == []
     assert not cli.held("job")
@@ -85,7 +85,7 @@ def test_a_second_term_kills_at_once(cli: Cli) -> None:
     run.terminate()
     cli.wait_for("got")
     run.terminate()
-    assert run.wait(5) == 128 + signal.SIGKILL
+    assert run.wait(8) == 128 + signal.SIGKILL
     assert group_members(group) == []
     assert not cli.held("job")
 
@@ -97,7 +97,7 @@ def test_a_stopped_command_is_ended_too(cli: Cli) -> None:
     os.kill(command, signal.SIGSTOP)
     eventually(lambda: "(stopped)" in Path(f"/proc/{command}/status").read_text(), "the command is stopped")
     run.terminate()
-    assert run.wait(5) == 128 + signal.SIGTERM
+    assert run.wait(8) == 128 + signal.SIGTERM
 
 
 def test_the_command_dies_with_its_wrapper(cli: Cli) -> None:
@@ -105,9 +105,9 @@ def test_the_command_dies_with_its_wrapper(cli: Cli) -> None:
     run = cli.start("run", "job", "--ttl", "1", "--", cli.script("job", IGNORES_TERM))
     group = int(cli.wait_for("ready"))
     run.kill()
-    run.wait(5)
+    run.wait(8)
     eventually(lambda: not group_members(group), "the group is gone")
-    eventually(lambda: not cli.held("job"), "the lease has run out", within=2)
+    eventually(lambda: not cli.held("job"), "the lease has run out")
     eventually(lambda: not processes(str(cli.directory)), "no guard stays behind")
 
 
@@ -147,7 +147,7 @@ def test_a_signal_that_our_caller_ignores_is_ignored_by_the_command(cli: Cli) ->
     run.send_signal(signal.SIGUSR1)
     cli.wait_for("got")
     cli.path("enough").touch()
-    assert run.wait(5) == 0
+    assert run.wait(8) == 0
 
 
 UNTIL_ENOUGH = """
@@ -166,8 +166,8 @@ def test_a_signal_ends_the_wait_and_leaves_nothing(cli: Cli, name: str) -> None:
     began = time.monotonic()
     number = getattr(signal, f"SIG{name}")
     run.send_signal(number)
-    assert run.wait(5) == 128 + number
-    assert time.monotonic() - began < 1.5
+    assert run.wait(8) == 128 + number
+    assert time.monotonic() - began < 4
     assert cli.locks.status("job").fencing_token == handle.fencing_token
     assert handle.release()
     assert not cli.held("job")
@@ -184,7 +184,7 @@ def test_a_signal_at_any_instant_of_the_start_leaves_nothing(cli: Cli) -> None:
         eventually(lambda: len(processes(script)) > 1, "the run has begun")
         time.sleep(0.008 * step)  # the instant to try, not something to wait for
         run.send_signal(signal.SIGINT)
-        assert run.wait(5) == 128 + signal.SIGINT
+        assert run.wait(8) == 128 + signal.SIGINT
         assert not cli.held("job")
         assert processes(script) == []
 

@@ -27,12 +27,12 @@ def test_a_backup_started_twice_runs_once(cli: Cli) -> None:
     started = [cli.start("run", "backup:tree", "--", backup) for _ in range(2)]
     refused = eventually(lambda: [run for run in started if run.poll() is not None], "one is refused")
     assert len(refused) == 1
-    out, err = refused[0].communicate(timeout=5)
+    out, err = refused[0].communicate(timeout=8)
     assert (refused[0].returncode, out) == (BUSY, "")
     assert err.startswith("leased: the command did not run: 'backup:tree' is held by leased@")
     cli.path("enough").touch()
     (winner,) = (run for run in started if run not in refused)
-    assert winner.wait(5) == 0
+    assert winner.wait(8) == 0
     assert cli.path("runs").read_text() == "run\n"
     (archive,) = cli.directory.glob("backup-*.tar")
     with tarfile.open(archive) as read:
@@ -63,7 +63,7 @@ def test_kill_9_of_the_wrapper_frees_the_key_within_a_ttl(cli: Cli) -> None:
     os.kill(run.pid, signal.SIGKILL)
     began = time.monotonic()
     assert cli.run("run", "job", "--wait", "5", "--", "true").returncode == 0
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 5
     assert group_members(group) == []
 
 
@@ -75,12 +75,12 @@ def test_a_frozen_wrapper_is_told_when_it_thaws(cli: Cli) -> None:
     successor = cli.start("run", "job", "--wait", "5", "--", "sh", "-c", f"touch {cli.path('in')}; sleep 100")
     eventually(cli.path("in").exists, "the next run is in")
     frozen.send_signal(signal.SIGCONT)
-    _, err = frozen.communicate(timeout=5)
+    _, err = frozen.communicate(timeout=8)
     assert frozen.returncode == LOST
     assert "the lease on 'job' is over: it ran out before it was renewed" in err
     assert processes(str(cli.directory / "job")) == []
     successor.terminate()
-    assert successor.wait(5) == 128 + signal.SIGTERM
+    assert successor.wait(8) == 128 + signal.SIGTERM
 
 
 def test_a_shell_script_keeps_a_lease_by_hand(cli: Cli) -> None:

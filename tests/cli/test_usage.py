@@ -87,7 +87,7 @@ def test_a_reader_that_leaves_is_no_error(cli: Cli) -> None:
     for number in range(3):
         cli.locks.lock(f"{'k' * 200}{number}", ttl=60).acquire().hand_over()
     reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
-    reader.wait(5)
+    reader.wait(8)
     assert reader.stdin is not None
     done = cli.run("list", stdout=reader.stdin)
     reader.stdin.close()
