@@ -257,7 +257,12 @@ def test_a_store_that_cannot_work_is_not_busy(cli: Cli, wait: str) -> None:
         (["run", "job", "--"], "put `--` and the command"),
         (["run", "job", "--ttl", "soon", "--", "true"], "'soon' is not a duration"),
         (["run", "job", "--ttl", "0.01", "--", "true"], "ttl 0.01 is outside"),
-        (["run", "job", "--grace", "20", "--", "true"], "--grace 20 s does not fit"),
+        (
+            ["run", "job", "--ttl", "30", "--grace", "20", "--", "true"],
+            "--grace 20 s does not fit into a lease of 30 s",
+        ),
+        (["run", "job", "--max-hold", "9", "--grace", "5", "--", "true"], "--grace 5 s does not fit"),
+        (["run", "job", "--grace", "999d", "--", "true"], "is outside"),
         (["run", "job", "--enforce", "--wait", "60", "--", "true"], "--enforce counts the ttl"),
         (["run", "job", "--exit-busy", "300", "--", "true"], "--exit-busy takes a whole number from 0 to 255"),
         (["run", "a\nb", "--", "true"], "control or surrogate character"),
@@ -272,6 +277,15 @@ def test_what_cannot_work_is_64_before_anything_is_done(cli: Cli, arguments: lis
     assert done.returncode == USAGE
     assert words in done.stderr
     assert not cli.file.exists()
+
+
+def test_a_long_grace_brings_the_ttl_it_needs(cli: Cli) -> None:
+    """C1: --grace alone is enough: the lease is then three times as long, so that it always fits in."""
+    run = cli.start("run", "job", "--grace", "40s", "--", cli.script("job", UNTIL_ENOUGH))
+    cli.wait_for("ready")
+    assert 100 < (cli.locks.status("job").expires_in or 0) <= 120
+    cli.path("enough").touch()
+    assert run.wait(8) == 0
 
 
 def test_a_key_that_looks_like_an_option_can_be_given(cli: Cli) -> None:

@@ -99,7 +99,7 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     run.add_argument("key", metavar="KEY", nargs="?", help="what is locked")
     add = run.add_argument
-    add("--ttl", metavar="TIME", default="30s", help="length of the lease; it is renewed while the command runs")
+    add("--ttl", metavar="TIME", help="length of the lease, renewed while the command runs (default: 30s, or 3 graces)")
     add("--wait", metavar="TIME", default="0", help="how long to wait for the key, or 'forever' (default: do not wait)")
     add("--owner", metavar="NAME", help="public name of this run; who comes with the same name takes the lease over")
     add("--hold-at-least", metavar="TIME", default="0", help="keep the key closed until the run is that old")
@@ -107,7 +107,12 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--lock-delay", metavar="TIME", default="0", help="keep the key closed that long after a lost lease")
     add("--enforce", action="store_true", help="do not renew: command and lease are over when the ttl is")
     add("--grace", metavar="TIME", help="time between TERM and KILL (default: 5s, or a third of the ttl if less)")
-    add("--on-busy", choices=("fail", "skip"), default="fail", help="skip: being busy is a success, said to nobody")
+    add(
+        "--on-busy",
+        choices=("fail", "skip"),
+        default="fail",
+        help="skip: being busy is a success, told only on a terminal",
+    )
     add("--exit-busy", metavar="N", default="75", help="exit status when the key is held by somebody else")
     add("--exit-lost", metavar="N", default="76", help="exit status when the lease was lost")
 

@@ -9,7 +9,7 @@ from leased.checks import check_key, check_owner, check_ttl, seconds
 from leased.cli.parser import UsageError
 from leased.cli.session import Session
 from leased.errors import InvalidRequest, LockLost, LockNotAcquired
-from leased.policy import CLOCK_MARGIN, DEFAULT_MAX_HOLD, FOREVER
+from leased.policy import CLOCK_MARGIN, DEFAULT_MAX_HOLD, DEFAULT_TTL, FOREVER
 
 _GRACE = 5.0
 """Seconds between TERM and KILL unless told otherwise; a third of a short ttl."""
@@ -53,11 +53,13 @@ def read_plan(session: Session) -> Plan:
         raise UsageError("name the key to hold", _USAGE)
     if not command:
         raise UsageError("put `--` and the command after the key and the options", _USAGE)
-    ttl = check_ttl(given.ttl, margin=CLOCK_MARGIN)
+    grace = None if given.grace is None else seconds(given.grace, what="--grace")
+    ttl = check_ttl(max(DEFAULT_TTL, 3 * (grace or 0.0)) if given.ttl is None else given.ttl, margin=CLOCK_MARGIN)
     wait = FOREVER if given.wait == "forever" else seconds(given.wait, what="--wait")
     max_hold = DEFAULT_MAX_HOLD if given.max_hold is None else seconds(given.max_hold, what="--max-hold")
     longest = ttl if given.enforce else min(ttl, max_hold) / 2
-    grace = min(_GRACE, ttl / 3, max_hold / 3) if given.grace is None else seconds(given.grace, what="--grace")
+    if grace is None:
+        grace = min(_GRACE, ttl / 3, max_hold / 3)
     if grace > longest:
         raise InvalidRequest(
             f"--grace {grace:g} s does not fit into a lease of {ttl:g} s: at most {longest:g} s",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from leased.cli.children import Command
-from leased.cli.news import NEWS, News
+from leased.cli.news import News
 from leased.cli.output import Output, span
 from leased.cli.terminal import Terminal, stop_own_group
 from leased.clocks import now
@@ -185,14 +185,16 @@ class Supervisor:
 
     def _heard(self, number: int) -> None:
         """Act on one signal. News from threads need no more than the look at the lease that follows."""
-        if number == signal.SIGTERM:
-            self._end()
-            if number in self._passed_on:
-                self.kill()
-        elif number == signal.SIGCONT:
+        if number == signal.SIGCONT:
             self._go_on()
-        elif number not in {NEWS, signal.SIGCHLD}:
+        if number not in PASSED_ON:
+            return
+        if number != signal.SIGTERM:
             self._command.send(number)
+        elif number not in self._passed_on:
+            self._end()
+        else:
+            self.kill()
         self._passed_on.add(number)
 
     def _collect(self) -> None:
