@@ -158,9 +158,9 @@ class Lock:
     async def __aenter__(self) -> Handle:
         """Acquire, or raise `LockNotAcquired` / `LockTimeout`: the body never runs without a grant."""
         scope = self.hold()
-        outcome = await scope.enter(sys._getframe(1))
+        outcome = await scope._enter(sys._getframe(1))
         if isinstance(outcome, Contended):
-            raise scope.refusal(outcome)
+            raise scope._refusal(outcome)
         self._scopes.append(scope)
         return outcome
 
@@ -216,6 +216,7 @@ class Lock:
             )
         claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
         client = self._locks()._client()
+        client.check_fits(self._recipe.ttl)
         return await acquire(
             client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False
         )
@@ -231,6 +232,7 @@ class Lock:
     ) -> Scope:
         claim = self._claims.claim(key, token=token, request_id=request_id)
         client = self._locks()._client()
+        client.check_fits(self._recipe.ttl)
         brought = token is not None
         return Scope(client, self._recipe, claim, lock=self, wait=wait, brought=brought, cancel=cancel)
 
@@ -246,7 +248,7 @@ class Lock:
         cancel: Cancel | None,
     ) -> RunResult[Any]:
         scope = self._scope(self.key, wait, token=token, request_id=request_id, cancel=cancel)
-        handle = await scope.enter(sys._getframe(0))
+        handle = await scope._enter(sys._getframe(0))
         if isinstance(handle, Contended):
             return RunResult(ran=False, value=None, lost=False, handle=None)
         try:
@@ -254,7 +256,7 @@ class Lock:
         except BaseException as error:
             await scope.__aexit__(type(error), error, error.__traceback__)
             raise
-        ending = await scope.leave(None, returns=True)
+        ending = await scope._leave(None, returns=True)
         if ending is not None:
             raise ending
         return RunResult(ran=True, value=value, lost=handle.lost, handle=handle)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from leased.errors import InvalidRequest
-from leased.policy import FOREVER, MAX_KEY_LENGTH, MAX_METADATA_SIZE, MAX_TTL, min_ttl
+from leased.policy import FOREVER, MAX_FENCING_TOKEN, MAX_KEY_LENGTH, MAX_METADATA_SIZE, MAX_TTL, min_ttl
 
 Duration: TypeAlias = float | str | timedelta
 """Seconds as a number, a `timedelta`, or text such as `"1m30s"` or `"250ms"`."""
@@ -58,6 +58,23 @@ def check_owner(owner: object) -> str | None:
     return None if owner is None else check_key(owner, what="owner")
 
 
+def check_prefix(prefix: object) -> str:
+    """The beginning of keys itself, any text; or `InvalidRequest`."""
+    if not isinstance(prefix, str):
+        raise InvalidRequest(f"a prefix is text, not {type(prefix).__name__} ({shown(prefix)})", hint="'' is all keys")
+    return prefix
+
+
+def check_fencing_token(number: object) -> int | None:
+    """The fencing token itself, `None` for none, or `InvalidRequest`."""
+    if number is not None and (type(number) is not int or not 0 < number <= MAX_FENCING_TOKEN):
+        raise InvalidRequest(
+            f"a fencing token is a whole number from 1 to {MAX_FENCING_TOKEN}, not {shown(number)}",
+            hint="status and list show the number of the holder",
+        )
+    return number
+
+
 def seconds(value: object, *, what: str) -> float:
     """A duration in seconds: a number, a `timedelta` or text; never negative, never NaN."""
     number: float
@@ -65,7 +82,7 @@ def seconds(value: object, *, what: str) -> float:
         number = value.total_seconds()
     elif isinstance(value, str):
         number = _read_duration(value, what=what)
-    elif isinstance(value, bool) or value is None:
+    elif isinstance(value, bool | bytes | bytearray) or value is None:
         raise _bad_duration(value, what=what)
     else:
         try:
@@ -118,7 +135,7 @@ def check_metadata(metadata: object) -> dict[str, Any]:
         raise InvalidRequest(f"metadata may not name {', '.join(reserved)}: every lease carries that by itself")
     try:
         size = len(json.dumps(dict(metadata), allow_nan=False).encode())
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(
             f"metadata must be JSON: {error}", hint="use text, numbers, lists and dictionaries"
         ) from None

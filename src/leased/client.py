@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from leased.checks import check_ttl, shown
 from leased.connect import Face, Options, Target, check_assurance, lines_of, open_store, read_url
 from leased.engine import Env
-from leased.errors import StoreNotUsable
+from leased.errors import InvalidRequest, StoreNotUsable
 from leased.hold import Hold, Hook
 from leased.observe import Observer, log
+from leased.policy import min_ttl
 from leased.queue import Lines
 from leased.recipe import mint
 from leased.store import Clock, Store
@@ -56,6 +58,7 @@ class Client:
             run_hook=run_hook,
         )
         self.shown = target.shown
+        self._least_ttl = min_ttl(options.clock_margin)
         self.closers: list[Callable[[], None]] = []
         self.blocks: set[Hold] = set()
         self.bare: weakref.WeakSet[Hold] = weakref.WeakSet()
@@ -66,6 +69,11 @@ class Client:
         """Raise `StoreNotUsable` once closed: nothing is granted any more."""
         if self.env.closed:
             raise StoreNotUsable(f"the Locks on {self.shown} was closed", hint="connect again")
+
+    def check_fits(self, ttl: float) -> None:
+        """Raise `InvalidRequest` for a ttl that this clock margin would halve: a recipe may be older than its store."""
+        if ttl < self._least_ttl:
+            check_ttl(ttl, margin=self.env.margin)
 
     def close(self) -> bool:
         """Grant nothing any more; what still runs is lost (`closed`) at its deadline. True if the store can go now."""
@@ -122,6 +130,8 @@ def make_target(url: str | Store, *, clock: Clock, observer: Observer | None, gi
     options = Options(clock, observer=observer)
     if isinstance(url, str):
         return read_url(url, options, **given)
+    if not callable(getattr(url, "acquire", None)):
+        raise InvalidRequest(f"a store is named by a URL, not {shown(url)}", hint="such as 'sqlite:locks.db'")
     return replace(read_url("memory:", options, **given), shown=f"a {type(url).__name__}")
 
 

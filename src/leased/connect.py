@@ -163,7 +163,9 @@ def _check_options(options: Options, given: dict[str, object]) -> Options:
         "takeover": lambda value: _check_word(value, what="takeover", words=("margin", "observe")),
         "require": lambda value: _check_word(value, what="require", words=EXCLUSIVITY),
     }
-    checked: dict[str, Any] = {name: checks[name](value) for name, value in given.items() if value is not None}
+    checked: dict[str, Any] = {
+        name: checks[name](value) for name, value in given.items() if value is not None or name != "require"
+    }
     return replace(options, **checked)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from leased import engine
-from leased.checks import Duration, check_key
+from leased.checks import Duration, check_fencing_token, check_key, check_prefix
 from leased.client import Client, PerProcess, make_target, reconnecting
 from leased.clocks import BlockingClock, step
 from leased.connect import Target
@@ -89,7 +89,7 @@ class Locks:
 
     def list(self, prefix: str = "") -> builtins.list[Status]:
         """All held and closed keys that begin with `prefix`, in the order of their bytes."""
-        client = self._client()
+        client, prefix = self._client(), check_prefix(prefix)
         found: list[Status] = []
         page: list[Status] | None = None
         while page is None or page:
@@ -104,8 +104,8 @@ class Locks:
         It breaks exclusion where nothing checks fencing tokens. With a number it acts only if that is still the holder,
         or the last one of a closed key, so that a late repeat cannot hit the successor.
         """
-        client = self._client()
-        done = step(client.store.force_release(check_key(key), fencing_token=fencing_token, timeout=client.env.timeout))
+        client, number = self._client(), check_fencing_token(fencing_token)
+        done = step(client.store.force_release(check_key(key), fencing_token=number, timeout=client.env.timeout))
         if done:
             client.env.lines.released(key)
             client.env.tell("force_released", key, data={"fencing_token": fencing_token})

@@ -110,10 +110,10 @@ class Lock:
         scope = self.hold()
         self._scopes.append(scope)
         try:
-            return scope.enter_or_raise(sys._getframe(1))
+            return scope._enter_or_raise(sys._getframe(1))
         except BaseException:  # refused, or interrupted between the grant and the block
             self._scopes.remove(scope)
-            scope.leave(None, returns=True)
+            scope._leave(None, returns=True)
             raise
 
     def __exit__(
@@ -160,6 +160,7 @@ class Lock:
             raise InvalidRequest("enforce=True needs a body to interrupt", hint="use `with lock`, run() or a decorator")
         claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
         client = self._locks()._client()
+        client.check_fits(self._recipe.ttl)
         return acquire(client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel)
 
     def _scope(
@@ -173,6 +174,7 @@ class Lock:
     ) -> Scope:
         claim = self._claims.claim(key, token=token, request_id=request_id)
         client = self._locks()._client()
+        client.check_fits(self._recipe.ttl)
         brought = token is not None
         return Scope(client, self._recipe, claim, lock=self, wait=wait, brought=brought, cancel=cancel)
 
@@ -189,14 +191,14 @@ class Lock:
     ) -> RunResult[T]:
         scope = self._scope(self.key, wait, token=token, request_id=request_id, cancel=cancel)
         try:
-            handle = scope.enter(sys._getframe(0))
+            handle = scope._enter(sys._getframe(0))
             if isinstance(handle, Contended):
                 return RunResult(ran=False, value=None, lost=False, handle=None)
             value = fn(*args, **kwargs)
         except BaseException as error:
             scope.__exit__(type(error), error, error.__traceback__)
             raise
-        ending = scope.leave(None, returns=True)
+        ending = scope._leave(None, returns=True)
         if ending is not None:
             raise ending
         return RunResult(ran=True, value=value, lost=handle.lost, handle=handle)
