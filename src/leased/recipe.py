@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import os
@@ -22,13 +23,11 @@ from leased.checks import (
 )
 from leased.context import scoped_owner
 from leased.errors import InvalidRequest, LockNotAcquired, LockTimeout
-from leased.model import Claim, Status, Terms
+from leased.model import DEFAULT_TERMS, Claim, Status, Terms
 from leased.policy import DEFAULT_MAX_HOLD, DEFAULT_TTL, POLL_MAX, min_ttl
 
 MIN_TOKEN_LENGTH = 16
 MAX_TOKEN_LENGTH = 255
-
-_process_terms: tuple[int, str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,13 @@ class Recipe:
 
     def terms(self) -> Terms:
         """The terms of its claims, with what anyone may see of this process."""
-        held_by, process_metadata = _this_process()
-        metadata = process_metadata if self.metadata == "{}" else f"{process_metadata[:-1]}, {self.metadata[1:]}"
-        return Terms(self.max_hold, self.hold_at_least, self.lock_delay, held_by, metadata)
+        return _terms(
+            os.getpid(),
+            self.metadata,
+            max_hold=self.max_hold,
+            hold_at_least=self.hold_at_least,
+            lock_delay=self.lock_delay,
+        )
 
 
 class ClaimMaker:
@@ -64,7 +67,7 @@ class ClaimMaker:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._pid = 0
-        self._terms = Terms()
+        self._terms = DEFAULT_TERMS
 
     def claim(self, key: str, *, token: str | None, request_id: str | None) -> Claim:
         """A claim on `key`, with a new token unless the caller brought one, and the owner of the running scope unless
@@ -117,7 +120,7 @@ def make_recipe(
         max_hold=check_span(max_hold, what="max_hold", least=min_ttl(margin)),
         hold_at_least=check_span(hold_at_least, what="hold_at_least"),
         lock_delay=check_span(lock_delay, what="lock_delay"),
-        metadata=json.dumps(check_metadata(metadata)),
+        metadata="{}" if metadata is None else json.dumps(check_metadata(metadata)),
         retry_delay=None
         if retry_delay is None
         else check_span(retry_delay, what="retry_delay", least=0.001, most=POLL_MAX),
@@ -198,15 +201,18 @@ def _describe(key: str, holder: Status | None) -> str:
     )
 
 
-def _this_process() -> tuple[str, str]:
-    """`program@host:pid` and the metadata that every lease of this process carries."""
-    global _process_terms
-    pid = os.getpid()
-    if _process_terms is None or _process_terms[0] != pid:
-        import socket
+@functools.lru_cache(maxsize=256)  # most recipes of a program differ in nothing but their keys
+def _terms(pid: int, metadata: str, *, max_hold: float, hold_at_least: float, lock_delay: float) -> Terms:
+    held_by, process_metadata = _this_process(pid)
+    whole = process_metadata if metadata == "{}" else f"{process_metadata[:-1]}, {metadata[1:]}"
+    return Terms(max_hold, hold_at_least, lock_delay, held_by, whole)
 
-        host = socket.gethostname()
-        program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else sys.executable or "python")[:64]
-        metadata = json.dumps({"host": host, "pid": pid, "program": program})
-        _process_terms = (pid, f"{program}@{host}:{pid}", metadata)
-    return _process_terms[1], _process_terms[2]
+
+@functools.lru_cache(maxsize=1)
+def _this_process(pid: int) -> tuple[str, str]:
+    """`program@host:pid` and the metadata that every lease of this process carries."""
+    import socket
+
+    host = socket.gethostname()
+    program = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else sys.executable or "python")[:64]
+    return f"{program}@{host}:{pid}", json.dumps({"host": host, "pid": pid, "program": program})
