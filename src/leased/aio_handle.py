@@ -239,20 +239,20 @@ class Scope:
 
     async def __aenter__(self) -> Handle:
         """Acquire; raises `LockNotAcquired`, or `LockTimeout` when the wait ran out: the body never runs without."""
-        outcome = await self.enter(sys._getframe(1))
+        outcome = await self._enter(sys._getframe(1))
         if isinstance(outcome, Handle):
             return outcome
-        raise self.refusal(outcome)
+        raise self._refusal(outcome)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release, and raise `LockLost` (or `LeaseDeadlineExceeded`) where the lease ended before the body did."""
-        ending = await self.leave(error, returns=self._recipe.if_lost == "return")
+        ending = await self._leave(error, returns=self._recipe.if_lost == "return")
         if ending is not None:
             raise ending from _unless_cancelled(error)
 
-    async def enter(self, frame: FrameType) -> Handle | Contended:
+    async def _enter(self, frame: FrameType) -> Handle | Contended:
         """Acquire and begin the block, or say who has the key. `frame` is where the block is written."""
         if self._used:
             raise LockNotHeld(f"this hold on {self._claim.key!r} was used before", key=self._claim.key, reason="used")
@@ -274,13 +274,13 @@ class Scope:
         self._client.keep(handle._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
         return handle
 
-    async def leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
+    async def _leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
         """End the block; what it has to raise, if anything."""
         if self.handle is None:
             return None
         return await self.handle._leave_block(error, returns=returns)
 
-    def refusal(self, contended: Contended) -> LockNotAcquired:
+    def _refusal(self, contended: Contended) -> LockNotAcquired:
         """The error that tells who has the key."""
         cancelled = self._cancel is not None and self._cancel.is_set()
         return not_acquired(self._claim.key, wait=self._wait, holder=contended.status, cancelled=cancelled)

@@ -55,7 +55,7 @@ class LeasedError(Exception):
 class InvalidRequest(LeasedError, ValueError):
     """What was passed cannot work: the message names the value, the limit and the next step."""
 
-    code = "LOCK_INVALID_REQUEST"
+    code: str = "LOCK_INVALID_REQUEST"
     http_status = 400
     exit_status = 64
 

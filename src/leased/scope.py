@@ -126,10 +126,10 @@ class RunResult(Generic[T]):
     __slots__ = ("handle", "lost", "ran", "value")
 
     def __init__(self, *, ran: bool, value: T | None, lost: bool, handle: Any) -> None:
-        self.ran = ran
-        self.value = value
-        self.lost = lost
-        self.handle = handle
+        self.ran: bool = ran
+        self.value: T | None = value
+        self.lost: bool = lost
+        self.handle: Any = handle
 
     def __iter__(self) -> Iterator[Any]:
         """`ran, value`."""

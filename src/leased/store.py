@@ -12,8 +12,8 @@ expires_at, free_at, deadline, terms, late, forced`. On the store's clock a key 
 `acquired_at` is the instant of the grant, `deadline = acquired_at + max_hold`; every grant and renewal sets
 `expires_at = min(now + ttl, deadline)` and `free_at = max(expires_at + lock_delay, acquired_at + hold_at_least)`.
 
-**Marks** remember ended tokens, with the first reason, until `REPLAY_WINDOW` seconds after they were last marked; they are
-looked for by token.
+**Marks** remember ended tokens, with the first reason, until `REPLAY_WINDOW` seconds after they were last marked; they
+are looked for by token.
 
 **Fencing tokens** rise with every grant of a key, whatever happened in between: `max(previous + 1, wall clock in µs)`,
 where `previous` is the last number of the key, or of the whole store.

@@ -201,28 +201,28 @@ class Scope:
 
     def __enter__(self) -> Handle:
         """Acquire; raises `LockNotAcquired`, or `LockTimeout` when the wait ran out: the body never runs without."""
-        return self.enter_or_raise(sys._getframe(1))
+        return self._enter_or_raise(sys._getframe(1))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release, and raise `LockLost` (or `LeaseDeadlineExceeded`) where the lease ended before the body did."""
-        ending = self.leave(error, returns=self._recipe.if_lost == "return")
+        ending = self._leave(error, returns=self._recipe.if_lost == "return")
         if ending is not None:
             raise ending from (None if isinstance(error, BodyInterrupted) else error)
 
-    def enter_or_raise(self, frame: FrameType) -> Handle:
+    def _enter_or_raise(self, frame: FrameType) -> Handle:
         """Acquire and begin the block that is written in `frame`; raises `LockNotAcquired` or `LockTimeout`."""
         try:
-            outcome = self.enter(frame)
+            outcome = self._enter(frame)
             if isinstance(outcome, Contended):
-                raise self.refusal(outcome)
+                raise self._refusal(outcome)
             return outcome
         except BaseException:  # an interrupt may come between the grant and the block
-            self.leave(None, returns=True)
+            self._leave(None, returns=True)
             raise
 
-    def enter(self, frame: FrameType) -> Handle | Contended:
+    def _enter(self, frame: FrameType) -> Handle | Contended:
         """Acquire and begin the block, or say who has the key. After an error `leave` must follow."""
         if self._used:
             raise LockNotHeld(f"this hold on {self._claim.key!r} was used before", key=self._claim.key, reason="used")
@@ -244,7 +244,7 @@ class Scope:
             self._client.keep(outcome._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
         return outcome
 
-    def leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
+    def _leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
         """End the block; what it has to raise, if anything."""
         if self._interrupter is not None:
             try:
@@ -256,7 +256,7 @@ class Scope:
         body_error = None if isinstance(error, BodyInterrupted) else error
         return self.handle._leave_block(body_error, returns=returns)
 
-    def refusal(self, contended: Contended) -> LockNotAcquired:
+    def _refusal(self, contended: Contended) -> LockNotAcquired:
         """The error that tells who has the key."""
         cancelled = self._cancel is not None and self._cancel.is_set()
         return not_acquired(self._claim.key, wait=self._wait, holder=contended.status, cancelled=cancelled)

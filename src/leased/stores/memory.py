@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
+from leased.clocks import now
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.model import (
     Assurance,
@@ -334,8 +335,8 @@ class MemoryStore:
         )
 
 
-_shared: dict[tuple[str, str], MemoryStore] = {}
-"""The stores of this process by name and namespace: whoever names the same one is excluded by it."""
+_shared: dict[tuple[str, str, int | None], MemoryStore] = {}
+"""The stores of this process by name, namespace and, for a test clock, that clock: who names the same one shares it."""
 
 
 def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A001, ARG001 (as every store module)
@@ -343,7 +344,7 @@ def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A00
     name = url.partition(":")[2].strip("/")
     if "?" in name:
         raise InvalidRequest(f"{url!r} has parameters that the memory store does not know", hint="remove them")
-    key = (name, options.namespace)
+    key = (name, options.namespace, None if options.clock.now is now else id(options.clock))
     store = _shared.get(key)
     if store is None:
         store = _shared.setdefault(key, MemoryStore(options.clock, shared=True))
