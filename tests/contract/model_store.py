@@ -23,8 +23,9 @@ from leased.model import (
 )
 from leased.store import Bell, Outcome, each
 from leased.testing import model
+from leased.testing.clocks import MovableClock
 from leased.testing.model import Answer, Command, ForceRelease, ShowList, ShowStatus, State
-from leased.testing.worlds import Face, MovableClock, Place, World
+from leased.testing.worlds import Face, Place, World
 
 
 class ModelStore:
@@ -115,7 +116,7 @@ def place(face: Face, rules: ModuleType = model) -> Place:
     """A world with a model for a store."""
 
     def open_world() -> World:
-        clock = MovableClock()
+        clock = MovableClock(flowing=False)
         stores: dict[str, ModelStore] = {}
         return World(
             face=face,

@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leased.testing.clocks import MovableClock
     from leased.testing.contract import CHECKS, Check, ContractBroken
     from leased.testing.runner import Report, Result, run_check, run_checks, verify
-    from leased.testing.worlds import Async, Blocking, Driver, Face, MovableClock, NotRunHere, Place, World
+    from leased.testing.worlds import Async, Blocking, Driver, Face, NotRunHere, Place, World
 
 __all__ = [
     "CHECKS",
@@ -32,15 +33,19 @@ __all__ = [
     "verify",
 ]
 
-_CONTRACT = ("CHECKS", "Check", "ContractBroken")
-_RUNNER = ("Report", "Result", "run_check", "run_checks", "verify")
+_HOMES = {
+    "clocks": ("MovableClock",),
+    "contract": ("CHECKS", "Check", "ContractBroken"),
+    "runner": ("Report", "Result", "run_check", "run_checks", "verify"),
+    "worlds": ("Async", "Blocking", "Driver", "Face", "NotRunHere", "Place", "World"),
+}
 
 
 def __getattr__(name: str) -> object:
     """One of the names in `__all__`."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "contract" if name in _CONTRACT else "runner" if name in _RUNNER else "worlds"
-    found: object = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = found
-    return found
+    for home, names in _HOMES.items():
+        if name in names:
+            found: object = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

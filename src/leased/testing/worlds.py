@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from leased.clocks import ThreadSignal, step
+from leased.clocks import step
 from leased.store import Store
 from leased.stores.memory import MemoryStore
+from leased.testing.clocks import MovableClock
 
 _T = TypeVar("_T")
 _POLL = 0.002
@@ -110,48 +110,6 @@ class Async:
         await asyncio.sleep(seconds)
 
 
-class MovableClock:
-    """A clock that stands still until it is moved, for stores and for blocking callers: `sleep` moves it.
-
-    `move` moves both hands; `set_wall` only what people would read from a wall, as an operator or time server may.
-    """
-
-    def __init__(self, *, now: float = 1_000.0, wall: float = 1_750_000_000.0) -> None:
-        self._now = now
-        self._wall = wall
-        self._mutex = threading.Lock()
-
-    def now(self) -> float:
-        """Monotonic seconds."""
-        return self._now
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        return self._wall
-
-    def move(self, seconds: float) -> None:
-        """Let so many seconds pass at once."""
-        with self._mutex:
-            self._now += seconds
-            self._wall += seconds
-
-    def set_wall(self, wall: float) -> None:
-        """Set the wall clock, forward or back, while no time passes."""
-        self._wall = wall
-
-    async def sleep(self, seconds: float) -> None:
-        """Let so many seconds pass at once."""
-        self.move(max(seconds, 0.0))
-
-    def signal(self) -> ThreadSignal:
-        """A signal between threads, which waits in real time."""
-        return ThreadSignal()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work here and now, to its end."""
-        step(work)
-
-
 @dataclass(slots=True)
 class World:
     """What one check runs in, used once.
@@ -244,7 +202,7 @@ def memory(face: Face) -> Place:
     """The in-memory store. All its clients are one object, for its data is nowhere else."""
 
     def open_world() -> World:
-        clock = MovableClock()
+        clock = MovableClock(flowing=False)
         stores: dict[str, MemoryStore] = {}
         return World(
             face=face,
@@ -265,7 +223,7 @@ def sqlite(face: Face) -> Place:
 
         directory = tempfile.TemporaryDirectory(prefix="leased-", dir=_QUICK if os.path.isdir(_QUICK) else None)
         path = os.path.join(directory.name, "locks.db")
-        clock = MovableClock()
+        clock = MovableClock(flowing=False)
         host = HostClock(
             boot=lambda: round(clock.now() * 1e6), wall=lambda: round(clock.wall() * 1e6), boot_id=lambda: "boot"
         )
