@@ -126,6 +126,7 @@ class _Pipe:
     def __init__(self, path: str, mode: int) -> None:
         os.mkfifo(path, mode)
         self.name = ""
+        self._ending = threading.Lock()
         self._stopped = False
         self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self._writing = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
@@ -134,18 +135,20 @@ class _Pipe:
     def read(self) -> bytes:
         """Wait for sounds; nothing once the pipe was stopped, and then it is closed."""
         sounds = os.read(self._reading, _READ)
-        if not self._stopped:
-            return sounds
-        self.close()
+        with self._ending:
+            if not self._stopped:
+                return sounds
+            self.close()
         return b""
 
     def stop(self, directory: str) -> None:
         """Take the name away and let the reader end."""
-        self._stopped = True
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(directory, self.name))
-        with contextlib.suppress(BlockingIOError):  # full: then the reader is awake
-            os.write(self._writing, _STOP)
+        with self._ending:  # or the reader could close, and another file get, the number that is written to here
+            self._stopped = True
+            with contextlib.suppress(BlockingIOError):  # full: then the reader is awake
+                os.write(self._writing, _STOP)
 
     def close(self) -> None:
         """Close both ends."""
@@ -162,10 +165,10 @@ def _open_pipe(directory: str, *, mode: int, group: int) -> _Pipe | None:
         if not os.path.isdir(directory):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(directory, 0o700)
-                share(directory, mode | (mode & 0o444) >> 2, group)
+                share(directory, mode=mode | (mode & 0o444) >> 2, group=group)
         _remove_unfinished(directory)
         pipe = _Pipe(hidden, mode)
-        share(hidden, mode, group)
+        share(hidden, mode=mode, group=group)
         os.rename(hidden, os.path.join(directory, name))
     except OSError as error:
         _log.info("no waking up between processes: %s", error)
@@ -176,7 +179,7 @@ def _open_pipe(directory: str, *, mode: int, group: int) -> _Pipe | None:
     return pipe
 
 
-def share(path: str, mode: int, group: int) -> None:
+def share(path: str, *, mode: int, group: int) -> None:
     """Give a path the mode and, where allowed, the group of the file it belongs to."""
     with contextlib.suppress(PermissionError):
         os.chown(path, -1, group)

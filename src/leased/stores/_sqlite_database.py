@@ -55,7 +55,7 @@ class Database:
         self._check_process()
         while True:
             try:
-                return self._once("BEGIN", work, patience=patience)
+                return self._once(work, patience, writing=False)
             except _Busy as error:
                 if not patience.nap():
                     raise busy(self.path, patience) from error
@@ -72,7 +72,7 @@ class Database:
             self._turn.take(patience)
             while True:
                 try:
-                    return self._once("BEGIN IMMEDIATE", work, patience=patience)
+                    return self._once(work, patience, writing=True)
                 except _Busy as error:
                     if not patience.nap():
                         raise busy(self.path, patience) from error
@@ -83,11 +83,17 @@ class Database:
     def close(self) -> None:
         """Close the file; a later call raises `StoreNotUsable`."""
         self._closed = True
-        if self._inside.acquire(_CLOSE_TIME):
+        patience = Patience(_CLOSE_TIME)
+        if self._inside.acquire(patience.left()):
             try:
                 self._forget()
             finally:
                 self._inside.release()
+        if self._line.acquire(timeout=patience.left()):
+            try:
+                self._turn.close()
+            finally:
+                self._line.release()
 
     def before_fork(self) -> None:
         """See `leased.stores._forks`."""
@@ -114,15 +120,16 @@ class Database:
         if self._process != os.getpid():
             self.after_fork_in_child()  # forked behind Python's back
 
-    def _once(self, begin: str, work: Callable[[Connection, str], _T], *, patience: Patience) -> _T:
+    def _once(self, work: Callable[[Connection, str], _T], patience: Patience, *, writing: bool) -> _T:
         """One attempt at a transaction."""
         if not self._inside.acquire(patience.left()):
             raise busy(self.path, patience)
         try:
             file = self._opened(patience)
             try:
-                file.connection.execute(begin)
-                self._turn.give()
+                file.connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+                if writing:
+                    self._turn.give()
                 answer = work(file.connection, file.boot_id)
                 self._commit(file, patience)
             except self.library.error as error:
@@ -186,7 +193,6 @@ class Database:
 
     def _forget(self) -> None:
         """Close the file; the next call opens what is there then."""
-        self._turn.close()
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(self.library.error):

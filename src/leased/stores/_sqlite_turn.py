@@ -25,6 +25,8 @@ class Turn:
 
     def open(self, path: str) -> None:
         """Begin to take part, for the file at this path. Where that cannot be, there are no turns."""
+        if self._file is not None:
+            return
         beside = f"{os.path.realpath(path)}-turn"
         flags = os.O_RDONLY | os.O_NOFOLLOW
         with contextlib.suppress(OSError):
@@ -33,7 +35,7 @@ class Turn:
             except FileNotFoundError:
                 found = os.stat(path)
                 self._file = os.open(beside, flags | os.O_CREAT, 0o600)
-                share(beside, found.st_mode & 0o666, found.st_gid)
+                share(beside, mode=found.st_mode & 0o666, group=found.st_gid)
 
     def take(self, patience: Patience) -> None:
         """Wait until it is this process's turn, but not for long."""

@@ -25,10 +25,17 @@ _CLOSE_TIME = 1.0
 class _Call:
     """One call on its way: begun by the worker, or withdrawn when its time is up, whichever comes first."""
 
-    __slots__ = ("_answer", "_free", "_loop", "_until", "_work")
+    __slots__ = ("_answer", "_free", "_loop", "_undo", "_until", "_work")
 
-    def __init__(self, work: Callable[[float], Coroutine[Any, Any, Any]], *, timeout: float) -> None:
+    def __init__(
+        self,
+        work: Callable[[float], Coroutine[Any, Any, Any]],
+        *,
+        timeout: float,
+        undo: Callable[[Any], None] | None = None,
+    ) -> None:
         self._work = work
+        self._undo = undo
         self._until = time.monotonic() + timeout
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Any] = self._loop.create_future()
@@ -36,13 +43,16 @@ class _Call:
 
     async def answer(self, timeout: float) -> Any:
         """What the store says; while the call has not begun, not later than its time-out."""
-        if not math.isfinite(timeout):
-            return await self._answer
-        alarm = self._loop.call_later(timeout, self._withdraw, timeout)
+        alarm = None if timeout == math.inf else self._loop.call_later(timeout, self._withdraw, timeout)
         try:
             return await self._answer
+        except asyncio.CancelledError:
+            if self._answer.done() and not self._answer.cancelled() and not self._answer.exception():
+                self._give_up(self._answer.result())
+            raise
         finally:
-            alarm.cancel()
+            if alarm is not None:
+                alarm.cancel()
 
     def run(self) -> None:
         """Run it to its end, whatever became of the caller, and give the answer to its loop."""
@@ -53,11 +63,21 @@ class _Call:
         except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
             self._tell(self._fail, error)
         else:
-            self._tell(self._succeed, result)
+            if not self._tell(self._succeed, result):
+                self._give_up(result)
 
-    def _tell(self, settle: Callable[[Any], None], result: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody listens
+    def _tell(self, settle: Callable[[Any], None], result: Any) -> bool:
+        """Whether the caller's loop is still there to be told."""
+        try:
             self._loop.call_soon_threadsafe(settle, result)
+        except RuntimeError:
+            return False
+        return True
+
+    def _give_up(self, result: Any) -> None:
+        """Undo what nobody will ever use."""
+        if self._undo is not None:
+            self._undo(result)
 
     def _take(self) -> bool:
         """True for the first who asks."""
@@ -70,7 +90,9 @@ class _Call:
             self._fail(StoreUnavailable(message, applied=False))
 
     def _succeed(self, result: Any) -> None:
-        if not self._answer.done():
+        if self._answer.done():
+            self._give_up(result)
+        else:
             self._answer.set_result(result)
 
     def _fail(self, error: BaseException) -> None:
@@ -149,8 +171,10 @@ class ThreadedStore:
         )
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
-        """See `leased.store`."""
-        return await self._call(lambda _: self._store.watch(key, bell), math.inf)
+        """See `leased.store`. A watch whose caller is gone when it is there ends at once."""
+        call = self._send(lambda _: self._store.watch(key, bell), math.inf, undo=lambda end: end())
+        end: Callable[[], None] = await call.answer(math.inf)
+        return end
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`."""
@@ -190,8 +214,14 @@ class ThreadedStore:
         answer: _T = await self._send(work, timeout).answer(timeout)
         return answer
 
-    def _send(self, work: Callable[[float], Coroutine[Any, Any, Any]], timeout: float) -> _Call:
-        call = _Call(work, timeout=timeout)
+    def _send(
+        self,
+        work: Callable[[float], Coroutine[Any, Any, Any]],
+        timeout: float,
+        *,
+        undo: Callable[[Any], None] | None = None,
+    ) -> _Call:
+        call = _Call(work, timeout=timeout, undo=undo)
         with self._mutex:
             if self._closed:
                 raise StoreNotUsable("this store was closed", hint="connect again")

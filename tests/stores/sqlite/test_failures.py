@@ -283,6 +283,23 @@ def test_too_many_open_files_are_no_broken_store(make: Make, path: Path) -> None
     assert isinstance(hold(other, token="other"), Contended)
 
 
+def test_a_fork_that_python_does_not_hear_of(make: Make, library: Driver) -> None:
+    """After one, the inherited connection is neither used nor closed, and with a log the store refuses to work: SQLite
+    would take the locks of the parent for its own."""
+    store = make()
+    hold(store)
+    inherited = store._database._file
+    assert inherited is not None
+    store._database._process = -1  # as if this were another process by now
+    if library.wal:
+        with pytest.raises(StoreNotUsable, match="forked.*only after such a fork"):
+            hold(store, token="other")
+    else:
+        assert isinstance(hold(store, token="other"), Contended)
+        assert store._database._file is not inherited
+    assert not inherited.connection.in_transaction  # it is still open
+
+
 UNPRIVILEGED = """
 import os, sys, time
 from leased.clocks import step

@@ -1,0 +1,262 @@
+"""Bells between processes: quick when they ring, harmless when they do not, gone with the last watch."""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leased.clocks import step
+from leased.model import Abandon, Acquire, Claim, Held, Release
+from leased.stores._doorbell import Doorbell, chime, doorbell
+from leased.stores.sqlite import SqliteStore
+from tests.stores.sqlite.conftest import Make
+from tests.stores.sqlite.test_processes import heard, running
+
+
+def bells_of(path: Path) -> Path:
+    """Where the pipes of a file are."""
+    return Path(f"{path}-bells")
+
+
+def pipes(path: Path) -> list[str]:
+    """Their names."""
+    return os.listdir(bells_of(path)) if bells_of(path).exists() else []
+
+
+def listeners() -> int:
+    """Threads that listen now."""
+    return sum(thread.name == "leased-doorbell" for thread in threading.enumerate())
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Whether it came true within some seconds."""
+    give_up_at = time.monotonic() + 5.0
+    while not condition():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def hold(store: SqliteStore, token: str, key: str = "key") -> None:
+    """Get a key."""
+    assert isinstance(step(store.acquire(Claim(key, token, 30.0), timeout=5.0)), Held)
+
+
+def test_a_release_in_another_process_rings(make: Make, path: Path) -> None:
+    """Whoever watches hears of each release, once it can be acted upon, wherever it took place."""
+    store, rung = make(), threading.Event()
+    with running("ring", path, "sqlite3") as process:
+        heard(process)
+        end = step(store.watch("key", rung.set))
+        for turn in range(5):
+            assert heard(process, f"token {turn}") == {"released": True}
+            assert rung.wait(5.0)
+            rung.clear()
+            hold(store, f"ours {turn}")
+            step(store.release("key", f"ours {turn}", timeout=5.0))
+            assert rung.wait(5.0)
+            rung.clear()
+        end()
+
+
+@pytest.mark.real_clock
+def test_waiting_costs_nothing(make: Make, path: Path) -> None:
+    """A process with watches uses no measurable time of the processor while nobody rings."""
+    ends = [step(make().watch(f"key {number}", lambda: None)) for number in range(5)]
+    began = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - began < 0.05
+    for end in ends:
+        end()
+
+
+@pytest.mark.parametrize("freeing", ["release", "abandon", "force", "batch"])
+def test_all_that_frees_rings(make: Make, freeing: str) -> None:
+    """Release, abandon and forced release ring the watches of their key, of every store on the file, and no others."""
+    store, other, apart = make(), make(), make(namespace="apart")
+    rung: list[str] = []
+    ends = [
+        step(each.watch(key, lambda name=name: rung.append(name)))  # type: ignore[misc]  # a default binds the name
+        for each, key, name in [(store, "key", "here"), (other, "key", "there"), (store, "b", "b"), (apart, "key", "x")]
+    ]
+    hold(store, "token")
+    match freeing:
+        case "release":
+            step(store.release("key", "token", timeout=5.0))
+        case "abandon":
+            step(store.abandon("key", "token", timeout=5.0))
+        case "force":
+            step(store.force_release("key", timeout=5.0))
+        case _:
+            step(store.many([Acquire(Claim("c", "d", 9.0)), Release("key", "token"), Abandon("e", "f")], timeout=5.0))
+    assert sorted(rung) == ["here", "there"]
+    for end in ends:
+        end()
+    hold(store, "next")
+    step(store.release("key", "next", timeout=5.0))
+    assert len(rung) == 2
+
+
+def test_what_frees_nothing_is_quiet(make: Make) -> None:
+    """A refused release, or an abandon of nothing, wakes nobody."""
+    store, rung = make(), threading.Event()
+    end = step(store.watch("key", rung.set))
+    hold(store, "token")
+    step(store.release("key", "wrong", timeout=5.0))
+    step(store.abandon("key", "other", timeout=5.0))
+    assert not step(store.force_release("key", fencing_token=1, timeout=5.0))
+    assert not rung.is_set()
+    end()
+
+
+def test_the_last_watch_takes_the_pipe_along(make: Make, path: Path) -> None:
+    """One pipe and one thread serve all watches of a process; with the last both go, and no descriptor stays."""
+    store, other = make(), make()
+    assert until(lambda: listeners() == 0)
+    before = len(os.listdir("/dev/fd"))
+    ends = [step(each.watch(key, lambda: None)) for each in (store, other) for key in ("a", "b")]
+    assert (len(pipes(path)), listeners()) == (1, 1)
+    for end in ends:
+        assert len(pipes(path)) == 1
+        end()
+        end()
+    assert pipes(path) == []
+    assert until(lambda: listeners() == 0)
+    assert until(lambda: len(os.listdir("/dev/fd")) <= before)
+
+
+def test_watches_come_and_go_while_others_ring(path: Path) -> None:
+    """The end of a watch never meets a bell badly: no descriptor is closed under the other's hands."""
+    path.touch()
+    stop = threading.Event()
+    here = Doorbell(str(bells_of(path)))
+    elsewhere = Doorbell(str(bells_of(path)))  # as another process would have: it knows nothing of the first
+
+    def ring() -> None:
+        while not stop.is_set():
+            elsewhere.ring([chime("", "key")])
+
+    ringer = threading.Thread(target=ring)
+    ringer.start()
+    try:
+        for _ in range(200):
+            rung = threading.Event()
+            end = here.watch(chime("", "key"), rung.set, mode=0o600, group=-1)
+            assert rung.wait(5.0)
+            end()
+    finally:
+        stop.set()
+        ringer.join()
+    assert pipes(path) == []
+
+
+def test_pipes_of_dead_processes_go(make: Make, path: Path) -> None:
+    """A pipe that nobody reads is removed by whoever rings; one that is still being made is not."""
+    store = make()
+    hold(store, "token")
+    bells_of(path).mkdir()
+    for name in ("dead", ".unfinished", ".forgotten"):
+        os.mkfifo(bells_of(path) / name)
+    os.utime(bells_of(path) / ".forgotten", (0, 0))
+    step(store.release("key", "token", timeout=5.0))
+    assert sorted(pipes(path)) == [".forgotten", ".unfinished"]
+    step(store.watch("key", lambda: None))()
+    assert pipes(path) == [".unfinished"]
+
+
+def test_a_killed_watcher_leaves_nothing_for_long(make: Make, path: Path) -> None:
+    """The pipe of a killed process is gone after the next release."""
+    store = make()
+    hold(store, "token")
+    with running("show_descriptors", path) as process:
+        heard(process)
+    assert len(pipes(path)) == 1
+    step(store.release("key", "token", timeout=5.0))
+    assert pipes(path) == []
+
+
+def test_only_pipes_are_written_to(make: Make, path: Path, tmp_path: Path) -> None:
+    """Files, links and directories that somebody put among the pipes are neither changed nor followed."""
+    store, victim = make(), tmp_path / "victim"
+    victim.write_text("untouched")
+    bells_of(path).mkdir()
+    (bells_of(path) / "link").symlink_to(victim)
+    (bells_of(path) / "file").write_text("untouched")
+    (bells_of(path) / "directory").mkdir()
+    hold(store, "token")
+    step(store.release("key", "token", timeout=5.0))
+    assert victim.read_text() == (bells_of(path) / "file").read_text() == "untouched"
+    assert sorted(pipes(path)) == ["directory", "file", "link"]
+
+
+def test_a_watcher_who_does_not_listen_stops_nobody(make: Make, path: Path) -> None:
+    """When a process does not read its pipe it fills up; releases go on as ever."""
+    store = make()
+    bells_of(path).mkdir()
+    pipe = bells_of(path) / "stopped"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        bell = doorbell(str(bells_of(path)))
+        for _ in range(40):
+            bell.ring([chime("", f"key {number}") for number in range(1_000)])
+        hold(store, "token")
+        assert step(store.release("key", "token", timeout=5.0))
+        assert len(os.read(reader, 8)) == 8
+    finally:
+        os.close(reader)
+    assert pipes(path) == ["stopped"]
+
+
+def test_without_pipes_watches_work_within_the_process(make: Make, path: Path) -> None:
+    """Where the directory can hold no pipes waiters poll: a watch is no error, and rings for this process."""
+    bells_of(path).write_text("in the way")
+    store, other, rung = make(), make(), threading.Event()
+    end = step(store.watch("key", rung.set))
+    hold(other, "token")
+    step(other.release("key", "token", timeout=5.0))
+    assert rung.is_set()
+    end()
+    assert listeners() == 0
+
+
+def test_a_watch_needs_no_file_yet(make: Make, path: Path) -> None:
+    """Watching comes before the first look at a store, so it opens nothing."""
+    rung = threading.Event()
+    end = step(make().watch("key", rung.set))
+    assert not path.exists()
+    assert stat.S_ISFIFO((bells_of(path) / pipes(path)[0]).stat().st_mode)
+    other = make()
+    hold(other, "token")
+    step(other.release("key", "token", timeout=5.0))
+    assert rung.is_set()
+    end()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_has_no_watches(make: Make, path: Path) -> None:
+    """A child inherits neither bells nor the name of the pipe: it rings the parent, and its end takes nothing away."""
+    store, rung = make(), threading.Event()
+    end = step(store.watch("key", rung.set))
+    before = pipes(path)
+    child = os.fork()
+    if child == 0:
+        try:
+            hold(store, "token")
+            step(store.release("key", "token", timeout=5.0))
+            own = step(store.watch("key", lambda: None))
+            count = len(pipes(path))
+            own()
+            os._exit(count)
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert rung.wait(5.0)
+    assert pipes(path) == before
+    end()
+    assert pipes(path) == []
