@@ -17,6 +17,7 @@ from leased.sync_lock import Lock
 
 _mutex = threading.Lock()
 _default: Locks | None = None
+_said = False
 
 
 def _forget_parents() -> None:
@@ -30,10 +31,13 @@ if hasattr(os, "register_at_fork"):
 
 def default_url() -> str:
     """`LEASED_URL`, or the memory store, which says once in the log that it excludes this process only."""
+    global _said
     url = os.environ.get("LEASED_URL", "")
     if url:
         return url
-    log.warning("LEASED_URL is not set: leased.lock() uses the memory store, which excludes this process only")
+    if not _said:
+        _said = True
+        log.warning("LEASED_URL is not set: leased.lock() uses the memory store, which excludes this process only")
     return "memory:"
 
 

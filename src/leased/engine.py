@@ -103,16 +103,14 @@ async def _ask_in_turn(
     """The loop of one acquire: take the turn, ask, rest. `None` when it ends in contention."""
     env, attempt = asking.env, 0
     give_up_at = env.clock.now() + wait
-    while await place.turn(give_up_at):
-        if env.closed:
-            raise StoreNotUsable("the Locks was closed while waiting", hint="connect again")
+    while await place.turn(give_up_at) and not env.closed:
         now = env.clock.now()
         if fixed_until is not None:
             asking.claim = replace(asking.claim, ttl=fixed_until - now)
         hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
-        if hold is not None:
+        if hold is not None and not env.closed:
             return hold
-        if asking.refused or place.given_up():
+        if asking.refused or place.given_up() or env.closed:
             break
         left = give_up_at - env.clock.now()
         if left > 0:
@@ -122,6 +120,8 @@ async def _ask_in_turn(
         elif wait > 0 or attempt > 0 or not isinstance(asking.problem, StoreUnavailable):
             break
         attempt += 1
+    if env.closed:  # a grant that comes after the closing is handed back
+        raise StoreNotUsable("the Locks was closed while waiting", hint="connect again")
     asking.finish(wait)
     return None
 

@@ -200,14 +200,15 @@ def connect(
 
 def _open(target: Target, store: Store | None) -> Client:
     client = Client(target, face="blocking", store=store, run_hook=run_hook)
-    keeper = Keeper(client.store, replace(client.env, clock=KeeperClock(client.env.clock, Workers())))
+    workers = Workers()
+    keeper = Keeper(client.store, replace(client.env, clock=KeeperClock(client.env.clock, workers)))
 
     def keep(hold: Hold, *, renewing: bool) -> None:
         if keeper.add(hold, renewing=renewing):
             start_keeper(keeper)
 
     client.keep = keep
-    client.closers.append(keeper.close)
+    client.closers += [keeper.close, workers.close]
     return client
 
 

@@ -24,6 +24,7 @@ class Workers:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._threads = 0
         self._pending = 0
+        self._closed = False
 
     def submit(self, work: Callable[[], object]) -> None:
         """Run this soon, in one of the threads."""
@@ -34,6 +35,12 @@ class Workers:
         self._work.put(work)
         if start:
             threading.Thread(target=self._run, name="leased-renewal-call", daemon=True).start()
+
+    def close(self) -> None:
+        """Let each thread end once it has nothing to do."""
+        self._closed = True
+        for _ in range(self._threads):
+            self.submit(lambda: None)
 
     def _run(self) -> None:
         while True:
@@ -52,6 +59,10 @@ class Workers:
             finally:
                 with self._mutex:
                     self._pending -= 1
+                    over = self._closed
+                    self._threads -= over
+            if over:
+                return
 
 
 class KeeperClock:

@@ -235,6 +235,7 @@ class World:
         self.events: list[Event] = []
         self.opened: list[Any] = []
         self.kept: list[Any] = []
+        self.sitters: list[Sitter] = []
         self.locks = self.connect(self.store)
 
     def connect(self, store: Store, **options: Any) -> Any:
@@ -295,6 +296,7 @@ class World:
     async def sit(self, lock: Any) -> Sitter:
         """Have somebody else enter a block of this lock, and stay inside until told, whatever becomes of the lease."""
         sitter = Sitter(self, lock)
+        self.sitters.append(sitter)
         await self.until(lambda: sitter.held or sitter.worker.over)
         return sitter
 
@@ -326,6 +328,9 @@ class World:
         """Close everything."""
         self.store.down = False
         self.store.let_go()
+        for sitter in self.sitters:
+            with suppress(leased.LeasedError):
+                await sitter.leave()
         for handle in self.kept:
             with suppress(leased.LeasedError):
                 await done(handle.release())
