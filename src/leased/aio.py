@@ -266,7 +266,7 @@ def get_default() -> Locks:
 
 
 def set_default(locks: Locks | None) -> None:
-    """Let `leased.aio.lock(...)` use these locks from now on, also through recipes made before; `None`: as at first."""
+    """Let `leased.aio.lock(...)` use these locks from now on, also through earlier recipes; `None`: as at the start."""
     global _default
     with _default_mutex:
         _default = locks

@@ -51,7 +51,7 @@ def get_default() -> Locks:
 
 
 def set_default(locks: Locks | None) -> None:
-    """Let `leased.lock(...)` use these locks from now on, also through recipes made before; `None`: as at the start."""
+    """Let `leased.lock(...)` use these locks from now on, also through earlier recipes; `None`: as at the start."""
     global _default
     with _mutex:
         _default = locks
