@@ -1,6 +1,7 @@
 """Every built-in store answers as the pure model does, whatever it is asked; and a store with a bug does not."""
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase
@@ -18,21 +19,31 @@ TIMES = int(os.environ.get("LEASED_AGREEMENT_TIMES", "1"))
 """How many times the examples of a push are tried: 20 in the nightly run."""
 
 
-@pytest.mark.parametrize("part", range(2))
-@pytest.mark.parametrize("place", [worlds.memory(Blocking()), worlds.memory(Async())], ids=str)
-def test_memory_agrees_with_the_model(place: Place, part: int) -> None:
-    """The memory store answers every history as the model does: 500 of 60 steps in all."""
-    agree(place, examples=125 * TIMES, name=f"part{part}")
+PART = 25
+"""Examples in one test, so that each is short and they can run side by side."""
+
+
+def parts(place: Place, *, examples: int) -> list[Any]:
+    """The tests that so many examples in this place make."""
+    return [pytest.param(place, f"part{part}", id=f"{place}-{part}") for part in range(examples // PART)]
 
 
 @pytest.mark.parametrize(
     ("place", "part"),
-    [(worlds.sqlite(Blocking()), part) for part in range(4)] + [(worlds.sqlite(Async()), part) for part in range(4)],
-    ids=str,
+    parts(worlds.memory(Blocking()), examples=250) + parts(worlds.memory(Async()), examples=250),
 )
-def test_sqlite_agrees_with_the_model(place: Place, part: int) -> None:
+def test_memory_agrees_with_the_model(place: Place, part: str) -> None:
+    """The memory store answers every history as the model does: 500 of 60 steps in all."""
+    agree(place, examples=PART * TIMES, name=part)
+
+
+@pytest.mark.parametrize(
+    ("place", "part"),
+    parts(worlds.sqlite(Blocking()), examples=200) + parts(worlds.sqlite(Async()), examples=100),
+)
+def test_sqlite_agrees_with_the_model(place: Place, part: str) -> None:
     """The SQLite store answers every history as the model does, restarts included: 300 of 60 steps in all."""
-    agree(place, examples=(50 if place.face.name == "blocking" else 25) * TIMES, name=f"part{part}")
+    agree(place, examples=PART * TIMES, name=part)
 
 
 def test_the_model_keeps_the_contract() -> None:

@@ -208,6 +208,7 @@ def memory(face: Face) -> Place:
             face=face,
             connect=lambda namespace: stores.setdefault(namespace, MemoryStore(clock)),
             clock=clock,
+            size=lambda: sum(len(store._records) + len(store._marks) for store in stores.values()),
             lasting=False,
         )
 
