@@ -141,7 +141,7 @@ def test_the_dead_holder_is_not_asked_after(cli: Cli) -> None:
 
 def test_finishing_late_leaves_the_next_run_alone(cli: Cli) -> None:
     """C092: a run that was stopped past its ttl does not free the key of the run that came after it, and says so."""
-    late = cli.start("run", "job", "--ttl", "0.6", "--grace", "0.2", "--", "sleep", "100")
+    late = cli.start("run", "job", "--ttl", "2", "--grace", "0.2", "--", "sleep", "100")
     eventually(lambda: cli.held("job"), "the key is held")
     late.send_signal(signal.SIGSTOP)
     eventually(lambda: not cli.held("job"), "the lease has run out")
@@ -154,7 +154,7 @@ def test_finishing_late_leaves_the_next_run_alone(cli: Cli) -> None:
 
 def test_the_same_owner_takes_over(cli: Cli) -> None:
     """O1: a run with the holder's owner takes the key over at once; the earlier run is ended and told so."""
-    first = cli.start("run", "job", "--owner", "task-1", "--ttl", "1", "--", "sleep", "100")
+    first = cli.start("run", "job", "--owner", "task-1", "--ttl", "3", "--", "sleep", "100")
     eventually(lambda: cli.held("job"), "the key is held")
     second = cli.run("run", "job", "--owner", "task-1", "--", "true")
     assert second.returncode == 0
@@ -172,7 +172,7 @@ def test_the_key_stays_closed_until_the_run_is_old_enough(cli: Cli) -> None:
 
 def test_the_key_stays_closed_after_a_lost_lease(cli: Cli) -> None:
     """M10: --lock-delay keeps the key closed after an end without release."""
-    run = cli.start("run", "job", "--lock-delay", "60", "--ttl", "1", "--", "sleep", "100")
+    run = cli.start("run", "job", "--lock-delay", "60", "--ttl", "3", "--", "sleep", "100")
     eventually(lambda: cli.held("job"), "the key is held")
     assert cli.locks.force_release("job")
     assert run.wait(8) == LOST
@@ -228,7 +228,7 @@ def test_broken_error_output_does_not_matter(cli: Cli) -> None:
 
 def test_a_deleted_store_ends_the_command(cli: Cli) -> None:
     """C132: a run whose file is deleted notices it and ends its command; whoever uses the new file is left alone."""
-    run = cli.start("run", "job", "--ttl", "1", "--", cli.script("job", "exec sleep 100"))
+    run = cli.start("run", "job", "--ttl", "3", "--", cli.script("job", "exec sleep 100"))
     eventually(lambda: cli.held("job"), "the key is held")
     cli.file.unlink()
     successor = leased.connect(cli.url)

@@ -102,7 +102,7 @@ def test_a_stopped_command_is_ended_too(cli: Cli) -> None:
 
 def test_the_command_dies_with_its_wrapper(cli: Cli) -> None:
     """C155: after kill -9 of the wrapper the command and its whole group are gone, and the lease ends by its ttl."""
-    run = cli.start("run", "job", "--ttl", "1", "--", cli.script("job", IGNORES_TERM))
+    run = cli.start("run", "job", "--ttl", "3", "--", cli.script("job", IGNORES_TERM))
     group = int(cli.wait_for("ready"))
     run.kill()
     run.wait(8)
@@ -113,7 +113,7 @@ def test_the_command_dies_with_its_wrapper(cli: Cli) -> None:
 
 def test_the_command_itself_dies_with_its_wrapper_even_without_the_guard(cli: Cli) -> None:
     """C155: on Linux the kernel sees to it; a wrapper and guard killed together leave no command."""
-    run = cli.start("run", "job", "--ttl", "1", "--", cli.script("job", "echo $$ > $here/ready; exec sleep 100"))
+    run = cli.start("run", "job", "--ttl", "3", "--", cli.script("job", "echo $$ > $here/ready; exec sleep 100"))
     command = int(cli.wait_for("ready"))
     family = processes(str(cli.directory / "job"))
     for pid in {*family, run.pid} - {command}:
@@ -179,10 +179,10 @@ def test_a_signal_at_any_instant_of_the_start_leaves_nothing(cli: Cli) -> None:
     """C007: Ctrl-C at whatever point, also just after the store said yes, leaves no lease and no process behind."""
     assert cli.run("run", "job", "--", "true").returncode == 0
     script = cli.script("job", "exec sleep 100")
-    for step in range(14):
+    for step in range(8):
         run = cli.start("run", "job", "--ttl", "60", "--", script)
         eventually(lambda: len(processes(script)) > 1, "the run has begun")
-        time.sleep(0.008 * step)  # the instant to try, not something to wait for
+        time.sleep(0.014 * step)  # the instant to try, not something to wait for
         run.send_signal(signal.SIGINT)
         assert run.wait(8) == 128 + signal.SIGINT
         assert not cli.held("job")

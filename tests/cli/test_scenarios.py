@@ -58,7 +58,7 @@ def test_many_starts_never_overlap(cli: Cli) -> None:
 
 def test_kill_9_of_the_wrapper_frees_the_key_within_a_ttl(cli: Cli) -> None:
     """The machine's out-of-memory killer takes the wrapper: the job dies with it, and the next run gets the key."""
-    run = cli.start("run", "job", "--ttl", "1", "--", cli.script("job", "sleep 100 & echo $$ > $here/ready; wait"))
+    run = cli.start("run", "job", "--ttl", "3", "--", cli.script("job", "sleep 100 & echo $$ > $here/ready; wait"))
     group = int(cli.wait_for("ready"))
     os.kill(run.pid, signal.SIGKILL)
     began = time.monotonic()
@@ -69,7 +69,7 @@ def test_kill_9_of_the_wrapper_frees_the_key_within_a_ttl(cli: Cli) -> None:
 
 def test_a_frozen_wrapper_is_told_when_it_thaws(cli: Cli) -> None:
     """A container is paused past the ttl and goes on: another run has the key by then; the first says so and stops."""
-    frozen = cli.start("run", "job", "--ttl", "0.6", "--grace", "0.2", "--", cli.script("job", "exec sleep 100"))
+    frozen = cli.start("run", "job", "--ttl", "2", "--grace", "0.2", "--", cli.script("job", "exec sleep 100"))
     eventually(lambda: cli.held("job"), "the key is held")
     frozen.send_signal(signal.SIGSTOP)
     successor = cli.start("run", "job", "--wait", "5", "--", "sh", "-c", f"touch {cli.path('in')}; sleep 100")

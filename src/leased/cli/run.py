@@ -161,12 +161,15 @@ class _Run:
 
 def _loss(plan: Plan, outcome: Ended | OSError, handle: Handle, *, granted_at: float) -> str | None:
     """What is to be said about a lease that did not last as long as the command; `None` if it did."""
-    try:
-        handle.ensure_held()
-    except LockLost as error:
-        return error.message
-    if isinstance(outcome, OSError) or not outcome.for_lease:
+    if isinstance(outcome, OSError):
         return None
+    if not (outcome.for_lease and outcome.in_time):
+        try:
+            handle.ensure_held()
+        except LockLost as error:
+            return error.message
+        if not outcome.for_lease:
+            return None
     if plan.enforce:
         cause = f"its {span(plan.ttl)} are over (--enforce)"
     elif now() + handle.remaining() > granted_at + usable(plan.max_hold) - 1.0:

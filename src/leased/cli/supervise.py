@@ -75,11 +75,12 @@ class FixedLease:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How it went: the exit status as shells count it, and the signal that killed it (0 for none). `for_lease`: the
-    lease made us end it; `told`: that signal was one that we had passed on."""
+    lease made us end it; `in_time`: it was not over by then; `told`: that signal was one that we had passed on."""
 
     status: int
     killed_by: int
     for_lease: bool
+    in_time: bool
     told: bool
 
 
@@ -135,6 +136,7 @@ class Supervisor:
             code if code >= 0 else 128 - code,
             killed_by=killed_by,
             for_lease=self._for_lease,
+            in_time=not self._lease.lost,
             told=killed_by in self._passed_on,
         )
 
