@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Literal, cast
@@ -31,19 +32,19 @@ _MAX_BATCH = 512
 class _Member:
     """One caller's operation on its way: waiting, then sent, then answered."""
 
-    __slots__ = ("answered", "batch", "operation", "outcome", "signal", "timeout")
+    __slots__ = ("answered", "give_up_at", "leads", "operation", "outcome", "signal")
 
-    def __init__(self, operation: Operation, *, timeout: float, signal: Signal) -> None:
+    def __init__(self, operation: Operation, *, give_up_at: float, signal: Signal) -> None:
         self.operation = operation
-        self.timeout = timeout
+        self.give_up_at = give_up_at
         self.signal = signal
-        self.batch: list[_Member] | None = None  # set: this member is to lead that batch
+        self.leads = False  # set: this member is to see that the next batch leaves
         self.answered = False
         self.outcome: Outcome = None
 
 
 class Joined:
-    """Sends one batch at a time: the first caller goes at once, those who come meanwhile leave together after it.
+    """Sends one batch at a time: those who ask in one turn of a loop, or while a batch is on its way, leave together.
 
     Batches run to their end whatever becomes of a caller: a cancelled one only stops listening (before sending it is
     taken out), and a cancelled leader does not take the others down. Nobody waits beyond his own `timeout`.
@@ -110,19 +111,16 @@ class Joined:
         await self._store.close()
 
     async def _ask(self, operation: Operation, *, timeout: float) -> Outcome:
-        member = _Member(operation, timeout=timeout, signal=self._clock.signal())
         give_up_at = self._clock.now() + timeout
+        member = _Member(operation, give_up_at=give_up_at, signal=self._clock.signal())
         with self._mutex:
-            if self._busy:
-                self._waiting.append(member)
-            else:
-                self._busy = True
-                member.batch = [member]
+            self._waiting.append(member)
+            member.leads = not self._busy
+            self._busy = True
         try:
             while True:
-                if member.batch is not None:
-                    batch, member.batch = member.batch, None
-                    self._clock.start(self._serve(batch, timeout=timeout))
+                if member.leads:
+                    self._clock.start(self._serve(member))
                 if member.answered:
                     break
                 left = give_up_at - self._clock.now()
@@ -136,14 +134,13 @@ class Joined:
             raise member.outcome
         return member.outcome
 
-    async def _serve(self, batch: builtins.list[_Member], *, timeout: float) -> None:
+    async def _serve(self, leader: _Member) -> None:
         """Send one batch, answer its members, and pass the lead on, whatever happens."""
+        batch = self._take(leader)
+        if batch is None:
+            return
         try:
-            outcomes: Sequence[Outcome]
-            if len(batch) == 1:
-                outcomes = [await one(self._store, batch[0].operation, timeout=timeout)]
-            else:
-                outcomes = await self._store.many([member.operation for member in batch], timeout=timeout)
+            outcomes = await self._send(batch)
         except LeasedError as error:
             outcomes = [error] * len(batch)
         except BaseException:
@@ -157,29 +154,51 @@ class Joined:
             member.signal.set()
         self._pass_on()
 
-    def _pass_on(self) -> None:
-        """Let the most patient of those who wait lead them all: its own time-out then bounds the batch."""
+    def _take(self, leader: _Member) -> builtins.list[_Member] | None:
+        """Those who leave now; `None` when the leader has gone meanwhile, and the lead with it.
+
+        A leader that blocks until they are answered takes nobody along who is more patient.
+        """
+        patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
+        batch: builtins.list[_Member] = []
+        later: builtins.list[_Member] = []
         with self._mutex:
-            batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
-            self._busy = bool(batch)
-            if batch:
-                leader = max(batch, key=lambda member: member.timeout)
-                leader.batch = batch
+            if not leader.leads:
+                return None
+            leader.leads = False
+            for member in self._waiting:
+                goes = member.give_up_at <= patience and len(batch) < _MAX_BATCH
+                (batch if goes else later).append(member)
+            self._waiting = later
+        return batch
+
+    async def _send(self, batch: builtins.list[_Member]) -> Sequence[Outcome]:
+        if not batch:  # all of them have withdrawn
+            return []
+        timeout = max(0.0, max(member.give_up_at for member in batch) - self._clock.now())
+        if len(batch) == 1:
+            return [await one(self._store, batch[0].operation, timeout=timeout)]
+        return await self._store.many([member.operation for member in batch], timeout=timeout)
+
+    def _pass_on(self) -> None:
+        """Let the most patient of those who wait lead them all."""
+        with self._mutex:
+            self._busy = bool(self._waiting)
+            if self._busy:
+                leader = max(self._waiting[:_MAX_BATCH], key=lambda member: member.give_up_at)
+                leader.leads = True
                 leader.signal.set()
 
     def _withdraw(self, member: _Member) -> bool:
-        """This caller listens no more; true if its operation had not left yet. A batch it was to lead goes on."""
+        """This caller listens no more; true if its operation had not left yet. Another one takes over its lead."""
         with self._mutex:
             unsent = member in self._waiting
             if unsent:
                 self._waiting.remove(member)
-            batch, member.batch = member.batch, None
-            if batch is not None:
-                batch.remove(member)
-                self._waiting = batch + self._waiting
-        if batch is not None:
+            led, member.leads = member.leads, False
+        if led:
             self._pass_on()
-        return unsent or batch is not None
+        return unsent
 
     def _too_late(self, member: _Member) -> Outcome:
         if self._withdraw(member):
