@@ -10,7 +10,7 @@ from leased.testing import worlds
 from leased.testing.agreement import agree
 from leased.testing.contract import CHECKS
 from leased.testing.runner import run_checks
-from leased.testing.worlds import Async, Blocking, Place
+from leased.testing.worlds import Async, Blocking, Face, Place
 
 from . import model_store
 from .mutants import MUTANTS, Mutant
@@ -44,6 +44,12 @@ def test_memory_agrees_with_the_model(place: Place, part: str) -> None:
 def test_sqlite_agrees_with_the_model(place: Place, part: str) -> None:
     """The SQLite store answers every history as the model does, restarts included: 300 of 60 steps in all."""
     agree(place, examples=PART * TIMES, name=part)
+
+
+@pytest.mark.parametrize("face", [Blocking(), Async()], ids=lambda face: face.name)
+def test_joining_changes_no_answer(face: Face) -> None:
+    """A store behind what joins calls into batches answers as the store itself."""
+    agree(worlds.joined(worlds.sqlite(face)), examples=PART * TIMES)
 
 
 def test_the_model_keeps_the_contract() -> None:

@@ -15,7 +15,9 @@ from .mutants import MUTANTS, Mutant
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
 PLACES = [opener(face) for opener, face in product((worlds.memory, worlds.sqlite), FACES)]
+PLACES += [worlds.joined(worlds.sqlite(face)) for face in FACES]
 MUST_RUN = {("memory", "blocking"), ("memory", "async"), ("sqlite", "blocking"), ("sqlite", "async")}
+MUST_RUN |= {("sqlite-joined", "blocking"), ("sqlite-joined", "async")}
 
 
 @pytest.fixture(params=PLACES, ids=str)

@@ -253,3 +253,20 @@ def _rows(path: str, *tables: str) -> int:
     with closing(driver().connect(path)) as connection:
         counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables]  # noqa: S608
     return sum(int(count[0]) for count in counts)
+
+
+def joined(place: Place) -> Place:
+    """The same place behind what joins concurrent calls into batches, as `connect` opens it for users."""
+
+    def open_world() -> World:
+        from leased.join import Joined
+
+        world = place.open()
+        clock = world.clock or MovableClock()
+        connect = world.connect
+        callers = clock if place.face.name == "blocking" else clock.for_loop()
+        world.connect = lambda namespace: Joined(connect(namespace), callers)
+        world.store = world.another()
+        return world
+
+    return Place(f"{place.store}-joined", place.face, open_world)
