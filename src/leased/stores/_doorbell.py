@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import secrets
-import select
 import stat
 import threading
 import time
@@ -23,17 +22,12 @@ _STOP = bytes(_SIZE)
 _READ = 4096
 _UNFINISHED = 60.0
 _log = logging.getLogger("leased.sqlite")
-_rooms: weakref.WeakValueDictionary[str, Doorbell] = weakref.WeakValueDictionary()
-_rooms_mutex = threading.Lock()
+_doorbells: weakref.WeakValueDictionary[str, Doorbell] = weakref.WeakValueDictionary()
 
 
 def doorbell(directory: str) -> Doorbell:
     """The one of this process for that directory: all stores of the process on one file share it."""
-    with _rooms_mutex:
-        found = _rooms.get(directory)
-        if found is None:
-            found = _rooms[directory] = Doorbell(directory)
-        return found
+    return _doorbells.get(directory) or _doorbells.setdefault(directory, Doorbell(directory))
 
 
 def chime(namespace: str, key: str) -> bytes:
@@ -45,7 +39,8 @@ class Doorbell:
     """Watches of this process, and the pipes of others.
 
     A process that watches has one pipe in the directory, read by one thread, which sleeps until somebody writes. The
-    pipe gets its final name when it is open for reading, so that a pipe nobody reads is a dead one and may go.
+    pipe has a further name for each sound that is watched, so that a release wakes nobody who waits for something
+    else. It gets these names when it is open for reading: under them, a pipe that nobody reads is a dead one.
     """
 
     def __init__(self, directory: str) -> None:
@@ -56,40 +51,54 @@ class Doorbell:
         follow_forks(self)
 
     def watch(self, sound: bytes, bell: Bell, *, mode: int, group: int) -> Callable[[], None]:
-        """Ring `bell` for this sound from now on. `mode` and `group` are those of the file: who may use it may ring."""
+        """Ring `bell` for this sound from now on. `mode` and `group` are those of the file: who may use it may ring.
+
+        Where there can be no pipe, bells ring for releases of this process only, and waiters poll.
+        """
         with self._mutex:
-            if self._pipe is None:
-                self._pipe = _open_pipe(self._directory, mode=mode, group=group)
-                if self._pipe is not None:
+            bells = self._bells.setdefault(sound, [])
+            bells.append(bell)
+            try:
+                if self._pipe is None:
+                    self._pipe = _Pipe(self._directory, mode=mode & 0o666, group=group)
                     name = "leased-doorbell"
                     threading.Thread(target=self._listen, args=(self._pipe,), name=name, daemon=True).start()
-            self._bells.setdefault(sound, []).append(bell)
+                if len(bells) == 1:
+                    self._pipe.answer_to(sound)
+            except OSError as error:
+                _log.debug("no waking up between processes: %s", error)
         return lambda: self._unwatch(sound, bell)
 
     def ring(self, sounds: Iterable[bytes]) -> None:
         """Wake whoever watches for these sounds, here and in other processes."""
         for sound in sounds:
             self._ring_here(sound)
-        try:
-            names = os.listdir(self._directory)
-        except OSError:
-            return
-        own = self._pipe
-        message = b"".join(sounds)
-        for name in names:
-            if not name.startswith(".") and (own is None or own.name != name):
-                _write(os.path.join(self._directory, name), message)
+        pipe = self._pipe
+        own = "" if pipe is None else pipe.name
+        for room, ringing in _by_room(self._directory, sounds).items():
+            try:
+                names = os.listdir(room)
+            except OSError:
+                continue
+            for name in names:
+                rung = ringing.get(name[: 2 * _SIZE])
+                if rung is not None and name[2 * _SIZE + 1 :] != own:
+                    _write(os.path.join(room, name), rung)
 
     def _unwatch(self, sound: bytes, bell: Bell) -> None:
         with self._mutex:
             bells = self._bells.get(sound, [])
-            if bell in bells:
-                bells.remove(bell)
-            if not bells:
-                self._bells.pop(sound, None)
-            if not self._bells and self._pipe is not None:
-                self._pipe.stop(self._directory)
-                self._pipe = None
+            if bell not in bells:
+                return
+            bells.remove(bell)
+            if bells:
+                return
+            del self._bells[sound]
+            if self._pipe is not None:
+                self._pipe.ignore(sound)
+                if not self._bells:
+                    self._pipe.stop()
+                    self._pipe = None
 
     def _ring_here(self, sound: bytes) -> None:
         if self._bells:
@@ -123,14 +132,35 @@ class Doorbell:
 class _Pipe:
     """The named pipe of this process. It has a writing end too, so that it never ends while it is read."""
 
-    def __init__(self, path: str, mode: int) -> None:
-        os.mkfifo(path, mode)
-        self.name = ""
+    def __init__(self, directory: str, *, mode: int, group: int) -> None:
+        self.name = secrets.token_hex(_SIZE)
+        self._directory = directory
+        self._folder_mode = mode | (mode & 0o444) >> 2
+        self._group = group
         self._ending = threading.Lock()
         self._stopped = False
-        self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        self._writing = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        self._make_folder(directory)
+        _remove_dead(directory)
+        self._path = os.path.join(directory, f".{self.name}")
+        os.mkfifo(self._path, 0o600)
+        try:
+            share(self._path, mode=mode, group=group)
+            self._reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+            self._writing = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            os.unlink(self._path)
+            raise
         os.set_blocking(self._reading, True)
+
+    def answer_to(self, sound: bytes) -> None:
+        """Let those who ring this sound find the pipe."""
+        self._make_folder(_room(self._directory, sound))
+        os.link(self._path, self._name_for(sound))
+
+    def ignore(self, sound: bytes) -> None:
+        """Be found by them no more."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._name_for(sound))
 
     def read(self) -> bytes:
         """Wait for sounds; nothing once the pipe was stopped, and then it is closed."""
@@ -141,10 +171,10 @@ class _Pipe:
             self.close()
         return b""
 
-    def stop(self, directory: str) -> None:
-        """Take the name away and let the reader end."""
+    def stop(self) -> None:
+        """Take the pipe away and let the reader end."""
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(directory, self.name))
+            os.unlink(self._path)
         with self._ending:  # or the reader could close, and another file get, the number that is written to here
             self._stopped = True
             with contextlib.suppress(BlockingIOError):  # full: then the reader is awake
@@ -155,28 +185,14 @@ class _Pipe:
         os.close(self._reading)
         os.close(self._writing)
 
+    def _name_for(self, sound: bytes) -> str:
+        return os.path.join(_room(self._directory, sound), f"{sound.hex()}-{self.name}")
 
-def _open_pipe(directory: str, *, mode: int, group: int) -> _Pipe | None:
-    """A pipe under its final name, open for reading; `None` where there can be none, and then waiters poll."""
-    mode &= 0o666
-    name = secrets.token_hex(_SIZE)
-    hidden = os.path.join(directory, f".{name}")
-    try:
-        if not os.path.isdir(directory):
+    def _make_folder(self, path: str) -> None:
+        if not os.path.isdir(path):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(directory, 0o700)
-                share(directory, mode=mode | (mode & 0o444) >> 2, group=group)
-        _remove_unfinished(directory)
-        pipe = _Pipe(hidden, mode)
-        share(hidden, mode=mode, group=group)
-        os.rename(hidden, os.path.join(directory, name))
-    except OSError as error:
-        _log.info("no waking up between processes: %s", error)
-        with contextlib.suppress(OSError):
-            os.unlink(hidden)
-        return None
-    pipe.name = name
-    return pipe
+                os.mkdir(path, 0o700)
+                share(path, mode=self._folder_mode, group=self._group)
 
 
 def share(path: str, *, mode: int, group: int) -> None:
@@ -186,16 +202,29 @@ def share(path: str, *, mode: int, group: int) -> None:
     os.chmod(path, mode)
 
 
-def _remove_unfinished(directory: str) -> None:
-    """Remove what a process left that died between making its pipe and naming it."""
+def _room(directory: str, sound: bytes) -> str:
+    """The folder of a sound: there are a few, so that none ever has very many names."""
+    return os.path.join(directory, sound[:1].hex())
+
+
+def _by_room(directory: str, sounds: Iterable[bytes]) -> dict[str, dict[str, bytes]]:
+    """The sounds of each folder, by the text with which names of their pipes begin."""
+    rooms: dict[str, dict[str, bytes]] = {}
+    for sound in sounds:
+        rooms.setdefault(_room(directory, sound), {})[sound.hex()] = sound
+    return rooms
+
+
+def _remove_dead(directory: str) -> None:
+    """Remove the pipes of processes that ended without doing so."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         with contextlib.suppress(OSError):
             if name.startswith(".") and time.time() - os.stat(path).st_mtime > _UNFINISHED:
-                os.unlink(path)
+                _write(path, b"")
 
 
-def _write(path: str, message: bytes) -> None:
+def _write(path: str, sound: bytes) -> None:
     """Write into somebody's pipe without ever waiting; a pipe that nobody reads goes."""
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -205,9 +234,8 @@ def _write(path: str, message: bytes) -> None:
                 os.unlink(path)
         return
     try:
-        if stat.S_ISFIFO(os.fstat(pipe).st_mode):
-            for at in range(0, len(message), select.PIPE_BUF):
-                os.write(pipe, message[at : at + select.PIPE_BUF])
+        if sound and stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            os.write(pipe, sound)
     except OSError:
         return  # full, or just closed: a hint may be lost
     finally:

@@ -70,7 +70,7 @@ def open_file(path: str, *, library: Driver, boot_id: str, patience: Patience) -
             connection.close()
             raise
         if identity is not None and identity == identity_of(path):
-            _tell_once(library)
+            _tell_once(path, library, journal)
             return OpenFile(connection, identity, journal, boot_id)
         connection.close()
         if not patience.nap():
@@ -254,11 +254,17 @@ def _leave_wal(connection: Connection, path: str, library: Driver) -> None:
             )
 
 
-def _tell_once(library: Driver) -> None:
-    if not library.wal and library.version_text not in _told:
-        _told.add(library.version_text)
+def _tell_once(path: str, library: Driver, journal: str) -> None:
+    """Say once why the file is slower than it could be, and what helps."""
+    if journal == "wal" or path in _told:
+        return
+    _told.add(path)
+    if library.wal:
+        _log.info("%s has a rollback journal, as the SQLite that made it needed one: a new file would be faster", path)
+    else:
         _log.info(
-            "SQLite %s has a bug in its WAL mode, which is therefore not used: writing takes longer; "
+            "SQLite %s has a bug in its WAL mode, which is therefore not used: writing to %s takes longer; "
             "pip install 'leased[sqlite]' brings a newer one",
             library.version_text,
+            path,
         )

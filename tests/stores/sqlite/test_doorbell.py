@@ -1,7 +1,6 @@
 """Bells between processes: quick when they ring, harmless when they do not, gone with the last watch."""
 
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -22,9 +21,26 @@ def bells_of(path: Path) -> Path:
     return Path(f"{path}-bells")
 
 
-def pipes(path: Path) -> list[str]:
-    """Their names."""
-    return os.listdir(bells_of(path)) if bells_of(path).exists() else []
+def pipes(path: Path) -> list[Path]:
+    """Those that are there."""
+    return [name for name in bells_of(path).iterdir() if name.is_fifo()] if bells_of(path).exists() else []
+
+
+def names(path: Path) -> list[Path]:
+    """Under which they are found by those who ring."""
+    return [name for name in bells_of(path).glob("*/*") if name.is_fifo()]
+
+
+def room(path: Path, key: str = "key") -> Path:
+    """The folder with the names for a key, made if it is not there."""
+    folder = bells_of(path) / chime("", key)[:1].hex()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def name(path: Path, ending: str, key: str = "key") -> Path:
+    """A name under which those who ring for a key look."""
+    return room(path, key) / f"{chime('', key).hex()}-{ending}"
 
 
 def listeners() -> int:
@@ -120,12 +136,12 @@ def test_the_last_watch_takes_the_pipe_along(make: Make, path: Path) -> None:
     assert until(lambda: listeners() == 0)
     before = len(os.listdir("/dev/fd"))
     ends = [step(each.watch(key, lambda: None)) for each in (store, other) for key in ("a", "b")]
-    assert (len(pipes(path)), listeners()) == (1, 1)
+    assert (len(pipes(path)), len(names(path)), listeners()) == (1, 2, 1)
     for end in ends:
         assert len(pipes(path)) == 1
         end()
         end()
-    assert pipes(path) == []
+    assert pipes(path) == names(path) == []
     assert until(lambda: listeners() == 0)
     assert until(lambda: len(os.listdir("/dev/fd")) <= before)
 
@@ -152,65 +168,96 @@ def test_watches_come_and_go_while_others_ring(path: Path) -> None:
     finally:
         stop.set()
         ringer.join()
-    assert pipes(path) == []
+    assert pipes(path) == names(path) == []
+
+
+def test_a_release_wakes_only_those_who_wait_for_its_key(path: Path) -> None:
+    """A process that watches one key is not bothered by releases of others."""
+    path.touch()
+    here, elsewhere = Doorbell(str(bells_of(path))), Doorbell(str(bells_of(path)))
+    rung = threading.Event()
+    end = here.watch(chime("", "key"), rung.set, mode=0o600, group=-1)
+    read: list[bytes] = []
+    ring_here = here._ring_here
+
+    def listen(sound: bytes) -> None:
+        read.append(sound)
+        ring_here(sound)
+
+    here._ring_here = listen  # type: ignore[method-assign]  # to see what comes through the pipe
+    elsewhere.ring([chime("", f"other {number}") for number in range(600)])
+    elsewhere.ring([chime("other", "key"), chime("", "key")])
+    assert rung.wait(5.0)
+    assert read == [chime("", "key")]
+    end()
 
 
 def test_pipes_of_dead_processes_go(make: Make, path: Path) -> None:
-    """A pipe that nobody reads is removed by whoever rings; one that is still being made is not."""
+    """A name whose pipe nobody reads is removed by whoever rings, a forgotten pipe by the next who watches."""
     store = make()
     hold(store, "token")
-    bells_of(path).mkdir()
-    for name in ("dead", ".unfinished", ".forgotten"):
-        os.mkfifo(bells_of(path) / name)
-    os.utime(bells_of(path) / ".forgotten", (0, 0))
+    dead, forgotten, unfinished = name(path, "dead"), bells_of(path) / ".forgotten", bells_of(path) / ".unfinished"
+    for pipe in (dead, forgotten, unfinished):
+        os.mkfifo(pipe)
+    os.utime(forgotten, (0, 0))
     step(store.release("key", "token", timeout=5.0))
-    assert sorted(pipes(path)) == [".forgotten", ".unfinished"]
+    assert (dead.exists(), forgotten.exists(), unfinished.exists()) == (False, True, True)
     step(store.watch("key", lambda: None))()
-    assert pipes(path) == [".unfinished"]
+    assert pipes(path) == [unfinished]
+
+
+def test_an_old_pipe_that_is_read_stays(make: Make, path: Path) -> None:
+    """A process that has been watching for long is still heard of when others begin to watch."""
+    store, rung = make(), threading.Event()
+    end = step(store.watch("key", rung.set))
+    (pipe,) = pipes(path)
+    os.utime(pipe, (0, 0))
+    other = Doorbell(str(bells_of(path)))
+    other.watch(chime("", "key"), lambda: None, mode=0o600, group=-1)()
+    other.ring([chime("", "key")])
+    assert rung.wait(5.0)
+    assert pipes(path) == [pipe]
+    end()
 
 
 def test_a_killed_watcher_leaves_nothing_for_long(make: Make, path: Path) -> None:
-    """The pipe of a killed process is gone after the next release."""
+    """A killed process is looked for no more after the next release."""
     store = make()
     hold(store, "token")
     with running("show_descriptors", path) as process:
         heard(process)
-    assert len(pipes(path)) == 1
+    assert len(names(path)) == 1
     step(store.release("key", "token", timeout=5.0))
-    assert pipes(path) == []
+    assert names(path) == []
 
 
 def test_only_pipes_are_written_to(make: Make, path: Path, tmp_path: Path) -> None:
     """Files, links and directories that somebody put among the pipes are neither changed nor followed."""
     store, victim = make(), tmp_path / "victim"
     victim.write_text("untouched")
-    bells_of(path).mkdir()
-    (bells_of(path) / "link").symlink_to(victim)
-    (bells_of(path) / "file").write_text("untouched")
-    (bells_of(path) / "directory").mkdir()
+    name(path, "link").symlink_to(victim)
+    name(path, "file").write_text("untouched")
+    name(path, "directory").mkdir()
     hold(store, "token")
     step(store.release("key", "token", timeout=5.0))
-    assert victim.read_text() == (bells_of(path) / "file").read_text() == "untouched"
-    assert sorted(pipes(path)) == ["directory", "file", "link"]
+    assert victim.read_text() == name(path, "file").read_text() == "untouched"
+    assert len(list(room(path).iterdir())) == 3
 
 
 def test_a_watcher_who_does_not_listen_stops_nobody(make: Make, path: Path) -> None:
     """When a process does not read its pipe it fills up; releases go on as ever."""
     store = make()
-    bells_of(path).mkdir()
-    pipe = bells_of(path) / "stopped"
+    pipe = name(path, "stopped")
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        bell = doorbell(str(bells_of(path)))
-        for _ in range(40):
-            bell.ring([chime("", f"key {number}") for number in range(1_000)])
+        for _ in range(20_000):
+            doorbell(str(bells_of(path))).ring([chime("", "key")])
         hold(store, "token")
         assert step(store.release("key", "token", timeout=5.0))
-        assert len(os.read(reader, 8)) == 8
+        assert os.read(reader, 16) == 2 * chime("", "key")
     finally:
         os.close(reader)
-    assert pipes(path) == ["stopped"]
 
 
 def test_without_pipes_watches_work_within_the_process(make: Make, path: Path) -> None:
@@ -230,7 +277,7 @@ def test_a_watch_needs_no_file_yet(make: Make, path: Path) -> None:
     rung = threading.Event()
     end = step(make().watch("key", rung.set))
     assert not path.exists()
-    assert stat.S_ISFIFO((bells_of(path) / pipes(path)[0]).stat().st_mode)
+    assert len(names(path)) == 1
     other = make()
     hold(other, "token")
     step(other.release("key", "token", timeout=5.0))
@@ -243,20 +290,20 @@ def test_a_forked_child_has_no_watches(make: Make, path: Path) -> None:
     """A child inherits neither bells nor the name of the pipe: it rings the parent, and its end takes nothing away."""
     store, rung = make(), threading.Event()
     end = step(store.watch("key", rung.set))
-    before = pipes(path)
+    before = sorted(names(path))
     child = os.fork()
     if child == 0:
         try:
             hold(store, "token")
             step(store.release("key", "token", timeout=5.0))
             own = step(store.watch("key", lambda: None))
-            count = len(pipes(path))
+            count = len(names(path))
             own()
             os._exit(count)
         finally:
             os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert rung.wait(5.0)
-    assert pipes(path) == before
+    assert sorted(names(path)) == before
     end()
-    assert pipes(path) == []
+    assert pipes(path) == names(path) == []

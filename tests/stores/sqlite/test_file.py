@@ -58,7 +58,7 @@ def test_the_file_is_for_its_owner_only(make: Make, tmp_path: Path) -> None:
     beside = [entry for entry in path.parent.rglob("*") if not entry.is_dir()]
     assert len(beside) >= 4
     assert {mode_of(entry) for entry in beside} == {0o600}
-    assert mode_of(Path(f"{path}-bells")) == 0o700
+    assert {mode_of(entry) for entry in path.parent.rglob("*") if entry.is_dir()} == {0o700}
 
 
 def test_the_pipes_of_a_shared_file_are_shared(make: Make, path: Path) -> None:
@@ -69,8 +69,10 @@ def test_the_pipes_of_a_shared_file_are_shared(make: Make, path: Path) -> None:
     other = make()
     hold(other)
     step(other.watch("key", lambda: None))
-    (pipe,) = Path(f"{path}-bells").iterdir()
-    assert (mode_of(pipe), mode_of(pipe.parent), mode_of(Path(f"{path}-turn"))) == (0o660, 0o770, 0o660)
+    (folder,) = (entry for entry in Path(f"{path}-bells").iterdir() if entry.is_dir())
+    (pipe,) = folder.iterdir()
+    assert [mode_of(entry) for entry in (pipe, folder, folder.parent)] == [0o660, 0o770, 0o770]
+    assert mode_of(Path(f"{path}-turn")) == 0o660
 
 
 def test_an_empty_file_is_taken_over(make: Make, path: Path) -> None:
@@ -179,6 +181,19 @@ def test_a_wal_is_used_only_where_it_is_safe(make: Make, library: Driver, path: 
     assert f"journal mode {expected}" in store.assurance().notes[0]
     step(store.close())
     assert path.read_bytes()[18] == (2 if library.wal else 1)
+
+
+def test_a_slow_journal_is_told_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A line in the log says why there is no write-ahead log and what helps, once per file; with one there is none."""
+    old, new = libraries()
+    with caplog.at_level("INFO", "leased.sqlite"):
+        for name, library in (("fast.db", new), ("slow.db", old), ("slow.db", old), ("late.db", old)):
+            store = SqliteStore(str(path.with_name(name)), library=library)
+            hold(store)
+            step(store.close())
+    told = [record.getMessage() for record in caplog.records]
+    assert [("slow.db" in line, "late.db" in line) for line in told] == [(True, False), (False, True)]
+    assert all("pip install 'leased[sqlite]'" in line for line in told)
 
 
 @pytest.mark.parametrize(
