@@ -116,6 +116,7 @@ async def check_a_closed_store_refuses(world: World) -> None:
         "status": lambda: store.status(claim.key, timeout=TIMEOUT),
         "list": lambda: store.list("", after="", limit=1, timeout=TIMEOUT),
         "force_release": lambda: store.force_release(claim.key, timeout=TIMEOUT),
+        "watch": lambda: store.watch(claim.key, lambda: None),
     }
     for name, call in calls.items():
         try:
