@@ -103,7 +103,7 @@ async def _ask_in_turn(
     """The loop of one acquire: take the turn, ask, rest. `None` when it ends in contention."""
     env, attempt = asking.env, 0
     give_up_at = env.clock.now() + wait
-    while await place.turn(give_up_at) and not env.closed:
+    while (place.may_ask() or await place.turn(give_up_at)) and not env.closed:
         now = env.clock.now()
         if fixed_until is not None:
             asking.claim = replace(asking.claim, ttl=fixed_until - now)

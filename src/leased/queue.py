@@ -125,7 +125,7 @@ class Place:
 
     async def turn(self, give_up_at: float) -> bool:
         """Wait until this claim may ask the store; false when that did not come in time, or was cancelled."""
-        while not self._may_ask():
+        while not self.may_ask():
             left = give_up_at - self._clock.now()
             if left <= 0 or self._line is None or self.given_up():
                 return False
@@ -178,7 +178,8 @@ class Place:
         if line is not None and not line.places and line.unwatch is not None:
             line.unwatch()
 
-    def _may_ask(self) -> bool:
+    def may_ask(self) -> bool:
+        """Whether this claim may ask the store now; if so, other claims of its owner may not until it leaves."""
         if self._line is None and self.owner is None:
             return True
         with self._lines._mutex:
