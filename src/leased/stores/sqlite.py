@@ -35,7 +35,7 @@ from leased.stores._sqlite_record import SECOND
 from leased.stores._sqlite_steps import Steps
 
 _T = TypeVar("_T")
-_SWEEP_EVERY = 16
+_SWEEP_EVERY = 64
 
 
 def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - the name every store module has
