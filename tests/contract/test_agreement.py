@@ -12,7 +12,7 @@ from leased.testing.contract import CHECKS
 from leased.testing.runner import run_checks
 from leased.testing.worlds import Async, Blocking, Face, Place
 
-from . import model_store
+from . import model_store, real_time
 from .mutants import MUTANTS, Mutant
 
 TIMES = int(os.environ.get("LEASED_AGREEMENT_TIMES", "1"))
@@ -50,6 +50,12 @@ def test_sqlite_agrees_with_the_model(place: Place, part: str) -> None:
 def test_joining_changes_no_answer(face: Face) -> None:
     """A store behind what joins calls into batches answers as the store itself."""
     agree(worlds.joined(worlds.sqlite(face)), examples=PART * TIMES)
+
+
+@pytest.mark.parametrize("place", [real_time.memory(Async()), real_time.sqlite(Blocking())], ids=str)
+def test_stores_with_a_clock_of_their_own_agree(place: Place) -> None:
+    """Where the store's time goes on by itself, answers agree up to that time, and fencing tokens in their order."""
+    agree(place, examples=PART * TIMES)
 
 
 def test_the_model_keeps_the_contract() -> None:

@@ -3,14 +3,15 @@
 import os
 from dataclasses import dataclass, field, replace
 from types import ModuleType
+from typing import Literal
 
 import pytest
 
-from leased.model import Abandon, Acquire, Claim, Look, Release, Renew, Terms
+from leased.model import Abandon, Acquire, Claim, Held, Look, Release, Renew, Terms
 from leased.policy import REPLAY_WINDOW
 from leased.testing import model
 from leased.testing.ledger import Hold, Ledger, PromiseBroken
-from leased.testing.model import Command, ForceRelease, State
+from leased.testing.model import Command, ForceRelease, State, step
 
 from .mutants import MUTANTS, Mutant
 
@@ -120,3 +121,16 @@ def test_answers_alone_convict_a_bug(mutant: Mutant) -> None:
     """A bug that breaks a promise shows in the answers themselves: the judge needs no model to compare with."""
     with pytest.raises(PromiseBroken):
         explore(mutant.rules(), depth=4)
+
+
+@pytest.mark.parametrize(("numbers", "above"), [("key", 0), ("store", 1)])
+def test_numbers_are_above_those_of_the_key_or_of_the_store(numbers: Literal["key", "store"], above: int) -> None:
+    """Where a store counts per key, two keys may get one number in one microsecond; one key never does."""
+    state = State(numbers=numbers)
+    found: list[int] = []
+    for key, token in (("k", "1"), ("other", "2"), ("k", "3")):
+        state, answer = step(state, 0.0, WALL, Acquire(Claim(key, token, 2.0, owner="run")))
+        assert isinstance(answer, Held)
+        found.append(answer.lease.fencing_token)
+    first = int(WALL * 1e6)
+    assert found == [first, first + above, first + 1 + above]

@@ -1,6 +1,8 @@
 """`verify` runs the contract on a running store, in real time, and leaves it as it was."""
 
 import secrets
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,21 @@ def test_what_cannot_be_verified_is_refused_at_once(tmp_path: Path, monkeypatch:
         verify(f"sqlite:{tmp_path}/not-a-directory/locks.db")
     with leased.connect(ModelStore(MovableClock(flowing=False))) as locks, pytest.raises(leased.InvalidRequest):
         verify(locks)
+
+
+def test_the_suite_needs_nothing_installed_and_no_assertions() -> None:
+    """Without pytest and Hypothesis, and with `assert` switched off, checks run, pass and still find what is broken."""
+    code = """
+import sys
+sys.modules["pytest"] = sys.modules["hypothesis"] = None
+from leased.stores.memory import MemoryStore
+from leased.testing import Blocking, run_checks
+from leased.testing.worlds import memory
+print(run_checks(memory(Blocking())).ok)
+MemoryStore._mark = lambda self, token, reason, now: None
+report = run_checks(memory(Blocking()))
+failed = [result.name for result in report.results if not result.ok]
+print(report.ok, "check_an_abandoned_claim_is_never_granted" in failed)
+"""
+    run = subprocess.run([sys.executable, "-O", "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout.split() == ["True", "False", "True"]

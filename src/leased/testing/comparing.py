@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 
 from leased.model import Contended, Status
@@ -25,22 +26,21 @@ async def ask(store: Store, command: Command) -> Answer:
             return await one(store, command, timeout=TIMEOUT)
 
 
-def alike(found: object, wanted: object, *, slack: float = 0.0, display: bool = True) -> bool:
-    """Whether an answer is the expected one: times up to `slack`, and `acquired_at` only where `display` is true.
+def alike(found: object, wanted: object, *, slack: float = 0.0, skipped: Collection[str] = ()) -> bool:
+    """Whether an answer is the expected one: times up to `slack`, fields named in `skipped` not at all.
 
     A refusal may show nothing where the key is free, and `waiters` is what a store happens to know.
     """
     match found, wanted:
-        case float() | int(), float() | int() if not isinstance(found, bool):
+        case float() | int(), float():
             return abs(found - wanted) <= slack
         case list(), list():
             pairs = zip(found, wanted, strict=False)
-            return len(found) == len(wanted) and all(alike(a, b, slack=slack, display=display) for a, b in pairs)
+            return len(found) == len(wanted) and all(alike(a, b, slack=slack, skipped=skipped) for a, b in pairs)
         case Contended(None, ended), Contended(Status(state="free"), expected):
             return ended == expected
         case _ if is_dataclass(found) and not isinstance(found, type) and type(found) is type(wanted):
-            skipped = {"waiters"} if display else {"waiters", "acquired_at"}
-            names = [field.name for field in fields(found) if field.name not in skipped]
-            return all(alike(getattr(found, n), getattr(wanted, n), slack=slack, display=display) for n in names)
+            names = [field.name for field in fields(found) if field.name != "waiters" and field.name not in skipped]
+            return all(alike(getattr(found, n), getattr(wanted, n), slack=slack, skipped=skipped) for n in names)
         case _:
             return type(found) is type(wanted) and found == wanted
