@@ -1,6 +1,7 @@
 """`leased run` on a terminal: foreground, Ctrl-C, Ctrl-Z and fg, pipelines, and the terminal as it was afterwards."""
 
 import os
+import re
 import shlex
 import signal
 import termios
@@ -125,7 +126,9 @@ def test_in_the_background_the_command_runs_on_and_asks_for_the_terminal_as_any_
     """C1: `&` works; a background command that reads is stopped with its wrapper, and fg gives it the terminal."""
     shell.type(f"{RUN} --ttl 60 -- sh -c 'echo in $$; read -r line; echo got $line' &\r")
     command = int(shell.see(r"in \d+").split()[-1])
-    eventually(lambda: "(stopped)" in cli_status(command), "the command is stopped for reading")
+    wrapper = int(re.findall(r"PPid:\s+(\d+)", cli_status(command))[0])
+    for process in (command, wrapper):
+        eventually(lambda pid=process: "(stopped)" in cli_status(pid), "it is stopped for reading")  # type: ignore[misc]
     shell.type("\r")
     shell.see(f"{READY}0 ")
     shell.type("fg\r")
