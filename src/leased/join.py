@@ -159,25 +159,27 @@ class Joined:
 
         A leader that blocks until they are answered takes nobody along who is more patient.
         """
-        patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
-        batch: builtins.list[_Member] = []
-        later: builtins.list[_Member] = []
         with self._mutex:
             if not leader.leads:
                 return None
             leader.leads = False
-            for member in self._waiting:
+            waiting, self._waiting = self._waiting, []
+            if len(waiting) == 1:
+                return waiting
+            patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
+            batch: builtins.list[_Member] = []
+            for member in waiting:
                 goes = member.give_up_at <= patience and len(batch) < _MAX_BATCH
-                (batch if goes else later).append(member)
-            self._waiting = later
+                (batch if goes else self._waiting).append(member)
         return batch
 
     async def _send(self, batch: builtins.list[_Member]) -> Sequence[Outcome]:
+        now = self._clock.now()
+        if len(batch) == 1:
+            return [await one(self._store, batch[0].operation, timeout=max(0.0, batch[0].give_up_at - now))]
         if not batch:  # all of them have withdrawn
             return []
-        timeout = max(0.0, max(member.give_up_at for member in batch) - self._clock.now())
-        if len(batch) == 1:
-            return [await one(self._store, batch[0].operation, timeout=timeout)]
+        timeout = max(0.0, max(member.give_up_at for member in batch) - now)
         return await self._store.many([member.operation for member in batch], timeout=timeout)
 
     def _pass_on(self) -> None:
