@@ -78,15 +78,17 @@ def check_fencing_token(number: object) -> int | None:
 def seconds(value: object, *, what: str) -> float:
     """A duration in seconds: a number, a `timedelta` or text; never negative, never NaN."""
     number: float
-    if isinstance(value, timedelta):
+    if type(value) is float:
+        number = value
+    elif isinstance(value, timedelta):
         number = value.total_seconds()
     elif isinstance(value, str):
         number = _read_duration(value, what=what)
-    elif isinstance(value, bool | bytes | bytearray) or value is None:
+    elif isinstance(value, (bool, bytes, bytearray)) or value is None:
         raise _bad_duration(value, what=what)
     else:
         try:
-            number = float(value)  # type: ignore[arg-type]  # int, float, Decimal, Fraction; anything else is refused
+            number = float(value)  # type: ignore[arg-type]  # int, Decimal, Fraction; anything else is refused
         except (TypeError, ValueError, OverflowError):
             raise _bad_duration(value, what=what) from None
     if math.isnan(number) or number < 0:
