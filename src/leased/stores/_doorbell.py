@@ -46,7 +46,7 @@ class Doorbell:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._mutex = ForkMutex()
-        self._bells: dict[bytes, list[Bell]] = {}
+        self._bells: dict[bytes, dict[object, Bell]] = {}
         self._pipe: _Pipe | None = None
         follow_forks(self)
 
@@ -55,9 +55,10 @@ class Doorbell:
 
         Where there can be no pipe, bells ring for releases of this process only, and waiters poll.
         """
+        ticket = object()  # the same bell may be given twice
         with self._mutex:
-            bells = self._bells.setdefault(sound, [])
-            bells.append(bell)
+            bells = self._bells.setdefault(sound, {})
+            bells[ticket] = bell
             try:
                 if self._pipe is None:
                     self._pipe = _Pipe(self._directory, mode=mode & 0o666, group=group)
@@ -67,7 +68,7 @@ class Doorbell:
                     self._pipe.answer_to(sound)
             except OSError as error:
                 _log.debug("no waking up between processes: %s", error)
-        return lambda: self._unwatch(sound, bell)
+        return lambda: self._unwatch(sound, ticket)
 
     def ring(self, sounds: Iterable[bytes]) -> None:
         """Wake whoever watches for these sounds, here and in other processes."""
@@ -85,12 +86,11 @@ class Doorbell:
                 if rung is not None and name[2 * _SIZE + 1 :] != own:
                     _write(os.path.join(room, name), rung)
 
-    def _unwatch(self, sound: bytes, bell: Bell) -> None:
+    def _unwatch(self, sound: bytes, ticket: object) -> None:
         with self._mutex:
-            bells = self._bells.get(sound, [])
-            if bell not in bells:
+            bells = self._bells.get(sound, {})
+            if bells.pop(ticket, None) is None:
                 return
-            bells.remove(bell)
             if bells:
                 return
             del self._bells[sound]
@@ -103,7 +103,7 @@ class Doorbell:
     def _ring_here(self, sound: bytes) -> None:
         if self._bells:
             with self._mutex:
-                bells = tuple(self._bells.get(sound, ()))
+                bells = tuple(self._bells.get(sound, {}).values())
             for bell in bells:
                 bell()
 

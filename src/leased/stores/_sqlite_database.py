@@ -80,6 +80,11 @@ class Database:
             self._turn.give()
             self._line.release()
 
+    def check_open(self) -> None:
+        """Raise `StoreNotUsable` once it was closed."""
+        if self._closed:
+            raise StoreNotUsable(f"the store in {self.path} was closed", hint="connect again")
+
     def close(self) -> None:
         """Close the file; a later call raises `StoreNotUsable`."""
         self._closed = True
@@ -170,8 +175,7 @@ class Database:
             self._forget()
 
     def _opened(self, patience: Patience) -> OpenFile:
-        if self._closed:
-            raise StoreNotUsable(f"the store in {self.path} was closed", hint="connect again")
+        self.check_open()
         if self._spoiled:
             raise StoreNotUsable(
                 f"{self.path} was open while this process was forked from another by a program that told Python"

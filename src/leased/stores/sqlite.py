@@ -85,6 +85,7 @@ class SqliteStore:
         self._database = Database(self._path, library=library or driver(), clock=self._clock)
         self._doorbell = doorbell(f"{os.path.realpath(self._path)}-bells")
         self._until_sweep = 0
+        self._watches: set[Callable[[], None]] = set()
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
@@ -133,12 +134,20 @@ class SqliteStore:
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
         """See `leased.store`. Bells are rung by the process that releases, through a pipe beside the file."""
+        self._database.check_open()
         try:
             found = os.stat(self._path)
             mode, group = found.st_mode, found.st_gid
         except OSError:
             mode, group = 0o600, -1
-        return self._doorbell.watch(chime(self._namespace, key), bell, mode=mode, group=group)
+        end = self._doorbell.watch(chime(self._namespace, key), bell, mode=mode, group=group)
+        self._watches.add(end)
+
+        def unwatch() -> None:
+            self._watches.discard(end)
+            end()
+
+        return unwatch
 
     def assurance(self) -> Assurance:
         """See `leased.store`. Opens nothing: the journal mode is told once the file is in use."""
@@ -159,8 +168,10 @@ class SqliteStore:
         )
 
     async def close(self) -> None:
-        """See `leased.store`."""
+        """See `leased.store`. Watches end too."""
         self._database.close()
+        while self._watches:
+            self._watches.pop()()
 
     def _write(self, work: Callable[[Steps], _T], timeout: float, *, count: int = 1) -> _T:
         """Run work that may write, tell waiters what it freed, and now and then sweep."""

@@ -146,6 +146,32 @@ def test_the_last_watch_takes_the_pipe_along(make: Make, path: Path) -> None:
     assert until(lambda: len(os.listdir("/dev/fd")) <= before)
 
 
+def test_closing_a_store_ends_its_watches(make: Make, path: Path) -> None:
+    """A store that was closed listens no more, and leaves the watches of others on the file alone."""
+    closed, other = make(), make()
+    rung: list[str] = []
+    step(closed.watch("key", lambda: rung.append("closed")))
+    end = step(other.watch("key", lambda: rung.append("other")))
+    step(closed.close())
+    hold(other, "token")
+    step(other.release("key", "token", timeout=5.0))
+    assert rung == ["other"]
+    end()
+    assert pipes(path) == []
+
+
+def test_one_bell_may_be_given_twice(make: Make) -> None:
+    """Two watches with the same bell are two: to end one of them, even twice, leaves the other."""
+    store, rung = make(), threading.Event()
+    first, second = (step(store.watch("key", rung.set)) for _ in range(2))
+    first()
+    first()
+    hold(store, "token")
+    step(store.release("key", "token", timeout=5.0))
+    assert rung.is_set()
+    second()
+
+
 def test_watches_come_and_go_while_others_ring(path: Path) -> None:
     """The end of a watch never meets a bell badly: no descriptor is closed under the other's hands."""
     path.touch()
