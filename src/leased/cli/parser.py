@@ -33,6 +33,13 @@ class UsageError(Exception):
         self.usage = usage
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help of a fixed width: the same everywhere, and made without looking for a terminal, which costs imports."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=110)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises `UsageError` where `argparse` would end the process."""
 
@@ -47,13 +54,15 @@ def build() -> Parser:
         prog="leased",
         description="Exclusive, expiring claims on named keys: run a command under one, or look after them by hand.",
         epilog=_epilog(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
         add_help=False,
     )
     _add_common(parser, default=None)
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", parser_class=Parser, prog="leased"
+    )
     _add_run(commands)
     _add_by_key(commands)
     _add_by_handle(commands)
@@ -70,7 +79,7 @@ def _command(
         description=f"{summary[0].upper()}{summary[1:]}.",
         usage=f"leased {name} {usage}",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
         add_help=False,
     )
