@@ -96,6 +96,8 @@ class ModelStore:
         return await each(self, operations, timeout=timeout)
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
+        if self._closed:
+            raise StoreNotUsable("this model was closed")
         watch = (key, bell)
         self._bells.append(watch)
 

@@ -11,9 +11,8 @@ from leased.testing.agreement import agree
 from leased.testing.contract import CHECKS
 from leased.testing.runner import run_checks
 from leased.testing.worlds import Async, Blocking, Face, Place
-
-from . import model_store, real_time
-from .mutants import MUTANTS, Mutant
+from tests.contract import model_store, real_time
+from tests.contract.mutants import MUTANTS, Mutant
 
 TIMES = int(os.environ.get("LEASED_AGREEMENT_TIMES", "1"))
 """How many times the examples of a push are tried: 20 in the nightly run."""

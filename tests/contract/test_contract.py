@@ -9,9 +9,8 @@ from leased.testing import contract, worlds
 from leased.testing.contract import CHECKS, Check, ContractBroken
 from leased.testing.runner import run_check, run_checks
 from leased.testing.worlds import Async, Blocking, Face, NotRunHere, Place, World
-
-from . import model_store, real_time
-from .mutants import MUTANTS, Mutant
+from tests.contract import model_store, real_time
+from tests.contract.mutants import MUTANTS, Mutant
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
 PLACES = [opener(face) for opener, face in product((worlds.memory, worlds.sqlite), FACES)]

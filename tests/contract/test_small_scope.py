@@ -12,8 +12,7 @@ from leased.policy import REPLAY_WINDOW
 from leased.testing import model
 from leased.testing.ledger import Hold, Ledger, PromiseBroken
 from leased.testing.model import Command, ForceRelease, State, step
-
-from .mutants import MUTANTS, Mutant
+from tests.contract.mutants import MUTANTS, Mutant
 
 DEPTH = int(os.environ.get("LEASED_SCOPE_DEPTH", "5"))
 """Operations in a row: 8 in the nightly run."""

@@ -13,8 +13,7 @@ from leased.testing.clocks import MovableClock
 from leased.testing.contract import CHECKS
 from leased.testing.runner import Result, verify
 from leased.testing.worlds import Async, Blocking, Face
-
-from .model_store import ModelStore
+from tests.contract.model_store import ModelStore
 
 
 @pytest.mark.real_clock
