@@ -118,8 +118,13 @@ def _zsh(common: tuple[Option, ...], subcommands: tuple[Subcommand, ...]) -> Ite
     yield "        rest) case $line[1] in"
     for subcommand in subcommands:
         place = f"'1: :({' '.join(subcommand.words)})'" if subcommand.words else "'1: :'"
-        rest = " '*::command:_normal'" if subcommand.name == "run" else ""
-        yield f"            {subcommand.name}) _arguments {' '.join(_zsh_options(subcommand.options))} {place}{rest} ;;"
+        yield f"            {subcommand.name})"
+        if subcommand.name == "run":  # after `--` another command is completed by its own rules
+            yield "                local -i at=$words[(i)--]"
+            yield "                if ((at < CURRENT)); then"
+            yield '                    words=("${(@)words[at+1,-1]}"); ((CURRENT -= at)); _normal; return'
+            yield "                fi"
+        yield f"                _arguments {' '.join(_zsh_options(subcommand.options))} {place} ;;"
     yield "        esac ;;"
     yield "    esac"
     yield "}"
@@ -144,8 +149,10 @@ def _fish(common: tuple[Option, ...], subcommands: tuple[Subcommand, ...]) -> It
             yield f"complete -c leased {condition} -a '{' '.join(subcommand.words)}'"
         yield from (f"complete -c leased {condition} {words}" for words in _fish_options(subcommand.options))
     yield from (f"complete -c leased -n __fish_use_subcommand {words}" for words in _fish_options(common))
-    yield "complete -c leased -n '__fish_seen_subcommand_from run; and contains -- -- (commandline -opc)' "
-    yield "    -a '(__fish_complete_subcommand)'"
+    behind = "__fish_seen_subcommand_from run; and contains -- -- (commandline -opc)"
+    rest = "$words[(math (contains -i -- -- $words) + 1)..]"
+    others = f'set -l words (commandline -opc) (commandline -ct); complete -C (string join " " -- {rest})'
+    yield f"complete -c leased -n '{behind}' -a '({others})'"
 
 
 def _fish_options(options: tuple[Option, ...]) -> Iterator[str]:

@@ -57,7 +57,7 @@ class Session:
         given: str | None = getattr(self.arguments, name)
         if given is None:
             return None
-        if not given.isascii() or not given.isdecimal() or int(given) > most:
+        if not given.isascii() or not given.isdecimal() or len(given) > len(str(most)) or int(given) > most:
             raise InvalidRequest(f"--{name.replace('_', '-')} takes a whole number from 0 to {most}, not {given!r}")
         return int(given)
 
