@@ -221,6 +221,7 @@ def test_a_command_that_is_stopped_from_outside_is_waited_for(cli: Cli, shell: T
     shell.type(f"{RUN} --ttl 1 -- sh -c 'echo in $$; read -r line; echo got $line'\r")
     command = int(shell.see(r"in \d+").split()[-1])
     os.kill(command, signal.SIGSTOP)
+    shell.see("the command was stopped from outside and waits for CONT")
     granted = cli.locks.status("job").fencing_token
     began = time.monotonic()
     eventually(lambda: time.monotonic() - began > 1.5, "more than a ttl has passed")
@@ -229,6 +230,17 @@ def test_a_command_that_is_stopped_from_outside_is_waited_for(cli: Cli, shell: T
     shell.type("hello\r")
     shell.see("got hello")
     shell.see(f"{READY}0 ")
+
+
+def test_ctrl_c_ends_a_command_that_is_stopped_from_outside(cli: Cli, shell: Terminal) -> None:
+    """C1: nobody is left with a terminal on which nothing moves."""
+    shell.type(f"{RUN} -- sh -c 'echo in $$; exec sleep 100'\r")
+    command = int(shell.see(r"in \d+").split()[-1])
+    os.kill(command, signal.SIGSTOP)
+    shell.see("Ctrl-C ends it")
+    shell.type("\x03")
+    shell.see(f"{READY}130 ")
+    assert not cli.held("job")
 
 
 def cli_status(pid: int) -> str:

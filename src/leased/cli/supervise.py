@@ -27,7 +27,8 @@ PASSED_ON = (
 """Signals that the command is sent when we are."""
 
 _FROM_TERMINAL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-"""Stops that concern the whole job. A STOP was meant for the command alone, and so will be the CONT that follows."""
+"""Stops that concern the whole job. A STOP is meant for the command alone, and so will be the CONT that follows: if we
+stopped with it, the command would go on without anybody who renews its lease."""
 
 _LOOK_EVERY = 1.0
 """Seconds between two looks at the lease: after a suspend of the machine a timer that ran before it is late."""
@@ -119,6 +120,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._killed_at: float | None = None
         self._for_lease = False
+        self._halted = False
 
     def run(self) -> Ended:
         """Wait for the end of the command, whatever has to be done for it."""
@@ -193,6 +195,8 @@ class Supervisor:
             return
         if number != signal.SIGTERM:
             self._command.send(number)
+            if number == signal.SIGINT and self._halted:
+                self._command.send(signal.SIGCONT)  # typed by somebody who looks at a terminal where nothing moves
         elif number not in self._passed_on:
             self._end()
         else:
@@ -227,6 +231,9 @@ class Supervisor:
             if had_terminal:
                 self._terminal.hand_to(self._command.pid)
             self._go_on()
+        elif self._terminal.take_back(restore_modes=False):
+            self._halted = True
+            self._output.talk("the command was stopped from outside and waits for CONT; Ctrl-C ends it")
 
     def _go_on(self) -> None:
         """Let the command go on, unless its lease ended while we were stopped."""
