@@ -29,14 +29,16 @@ async def ask(store: Store, command: Command) -> Answer:
 def alike(found: object, wanted: object, *, slack: float = 0.0, skipped: Collection[str] = ()) -> bool:
     """Whether an answer is the expected one: times up to `slack`, fields named in `skipped` not at all.
 
-    A refusal may show nothing where the key is free, and `waiters` is what a store happens to know.
+    A refusal may show nothing where the key is free, a page may end early unless it is empty, and `waiters` is what a
+    store happens to know.
     """
     match found, wanted:
         case float() | int(), float():
             return abs(found - wanted) <= slack
         case list(), list():
             pairs = zip(found, wanted, strict=False)
-            return len(found) == len(wanted) and all(alike(a, b, slack=slack, skipped=skipped) for a, b in pairs)
+            fits = bool(found) == bool(wanted) and len(found) <= len(wanted)
+            return fits and all(alike(a, b, slack=slack, skipped=skipped) for a, b in pairs)
         case Contended(None, ended), Contended(Status(state="free"), expected):
             return ended == expected
         case _ if is_dataclass(found) and not isinstance(found, type) and type(found) is type(wanted):
