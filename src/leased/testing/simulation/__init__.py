@@ -1,4 +1,4 @@
-"""Deterministic simulation: the real engine over a faulty network in virtual time, watched by checkers of every promise.
+"""Deterministic simulation: the real engine over a faulty network in virtual time, and checkers of every promise.
 
 `simulate(seed)` runs one seed; equal seeds give equal histories. `python -m leased.testing.simulation` runs many.
 """

@@ -6,7 +6,7 @@ All of this rests on the declared clock bounds; outside them nothing is checked 
 from __future__ import annotations
 
 from leased.hold import Hold
-from leased.policy import RENEWAL_GRID
+from leased.policy import RENEWAL_GRID, SLACK
 from leased.testing.simulation.client import Client
 from leased.testing.simulation.history import History
 from leased.testing.simulation.server import Server
@@ -17,6 +17,7 @@ _SIGNAL_GRACE = RENEWAL_GRID + 0.01
 _SIGNAL_GRACE_AFTER_PAUSE = 1.0
 _RENEWAL_GRACE = 0.3
 _RENEWAL_TAKES = 0.15
+_NEARLY_OVER = 2 * RENEWAL_GRID + SLACK
 
 
 class Belief:
@@ -145,14 +146,15 @@ class Beliefs:
         self._history.add(belief.client.name, "told of loss", belief.hold.token, belief.hold.ended)
         if belief.lost_told > 1:
             self._break("SAFE12", belief, "was told of its loss twice")
-        if belief.renewing and belief.hold.ended == "expired" and self._inside:
+        freed = belief.hold.token in self._server.judge.freed  # by a release whose second copy was answered first
+        if belief.renewing and belief.hold.ended == "expired" and self._inside and not freed:
             self._check_renewals(belief)
 
     def _check_renewals(self, belief: Belief) -> None:
         """A lease that is renewed does not run out while nothing is wrong."""
         client, record = belief.client, self._server.judge.record(belief.hold.key)
-        if record is not None and record.expires_at >= record.deadline:
-            return  # it was over in any case
+        if record is not None and record.expires_at >= record.deadline - _NEARLY_OVER:
+            return  # it was as good as over in any case
         if belief.real_until - belief.extended_at < _RENEWAL_TAKES:
             return  # there was no time for an answer
         if client.calm_since < belief.extended_at - _RENEWAL_GRACE and not self._excused(belief):

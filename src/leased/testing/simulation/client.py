@@ -32,7 +32,15 @@ class Client:
     """
 
     def __init__(
-        self, process: Process, network: Network, *, history: History, chance: Random, timeout: float, joined: bool
+        self,
+        process: Process,
+        network: Network,
+        *,
+        history: History,
+        chance: Random,
+        timeout: float,
+        joined: bool,
+        died: Callable[[Client], None],
     ) -> None:
         self.process = process
         self.name = process.name
@@ -55,6 +63,7 @@ class Client:
         self._history = history
         self._network = network
         self._minted = 0
+        self._died = died
         process.before = self._draw
 
     @property
@@ -94,10 +103,17 @@ class Client:
         """Die at once."""
         self._history.add(self.name, "killed")
         self.process.kill()
+        self._died(self)
 
     def local(self, seconds: float) -> float:
         """Real seconds for seconds of this client's clock."""
         return seconds / self.clock.rate
+
+    def left_over(self) -> list[str]:
+        """What it still keeps, for the end of a run: it should be nothing."""
+        lines, keeper = self.env.lines, self.keeper
+        kept = {"line": lines._lines, "reserved owner": lines._reserved, "hold": range(keeper._kept)}
+        return [f"a {name}" for name, things in kept.items() if things]
 
     def barred(self, claim: Claim) -> bool:
         """Whether a block of this process runs under the claim's owner: it must not be re-taken from inside."""

@@ -1,7 +1,8 @@
 """What can go wrong in one run, drawn from its seed before it begins: pure numbers, no behaviour.
 
-Swarm style: each fault is off in half of the runs, so that rare faults are also seen alone; a quarter of the runs are
-storms, in which everything is on.
+Swarm style: each fault is off in half of the runs, so that rare faults are also seen alone. A quarter of the runs are
+storms, in which everything is on; a sixth are fair, with nothing wrong on the network: there the bounds of waiting are
+sharp. In a tenth many callers crowd in one process.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Faults:
 
     length: float = 20.0
     processes: int = 3
+    workers: tuple[int, ...] = (1, 2, 3)
+    owned: float = 0.3
     keys: int = 1
     bounds: Bounds = "calm"
     slow: float = 0.0
@@ -58,6 +61,7 @@ class Faults:
     pause: float = 0.0
     crash: float = 0.0
     lost_notice: float = 0.0
+    slow_watch: float = 0.0
     cancel: float = 0.0
     failed_member: float = 0.0
     restarts: tuple[Restart, ...] = ()
@@ -69,23 +73,33 @@ class Faults:
         """Whether clock rates keep to the declared bound."""
         return self.bounds != "outside"
 
+    @property
+    def loses_answers(self) -> bool:
+        """Whether a client may never hear of something that the store keeps for it, such as a watch."""
+        lossy = self.lost_answer or self.reset or self.cut or self.crash or self.slow or self.pause or self.duplicate
+        return bool(lossy or self.restarts)
+
 
 def draw_faults(chance: Random) -> Faults:
     """The faults of the run that this source of chance stands for."""
-    storm = chance.random() < 0.25
-    on = tuple(name for name in _DRAWN if storm or chance.random() < 0.5)
+    weather = chance.random()
+    storm, fair = weather < 0.25, weather > 0.83
+    on = tuple(name for name in (_HARMLESS if fair else _DRAWN) if storm or chance.random() < 0.5)
     drawn = {name: chance.uniform(low, high) for name, (low, high) in _DRAWN.items() if name in on}
     length = chance.uniform(8.0, 25.0)
-    restarts = _restarts(chance, length) if storm or chance.random() < 0.25 else ()
+    crowd = chance.random() < 0.1
+    restarts = _restarts(chance, length) if storm or (not fair and chance.random() < 0.25) else ()
     forgets = any(restart.lost for restart in restarts)  # then fencing rests on the clock, which must not be set back
     return Faults(
         length=length,
-        processes=chance.choice((1, 2, 2, 3, 3, 4)),
+        processes=1 if crowd else chance.choice((1, 2, 2, 3, 3, 4)),
+        workers=(4, 5, 6) if crowd else (1, 1, 2, 3),
+        owned=chance.choice((0.0, 0.3, 0.6)),
         keys=chance.choice((1, 1, 1, 2, 3)),
         bounds=_bounds(chance.random()),
         slowest=chance.choice((0.3, 1.0, 4.0)),
         restarts=restarts,
-        steps=_steps(chance, length) if not forgets and chance.random() < 0.25 else (),
+        steps=_steps(chance, length) if not forgets and not fair and chance.random() < 0.25 else (),
         switched_on=on,
         **drawn,
     )
@@ -101,9 +115,13 @@ _DRAWN = {
     "pause": (0.0, 0.012),
     "crash": (0.0, 0.002),
     "lost_notice": (0.0, 0.8),
+    "slow_watch": (0.0, 1.0),
     "cancel": (0.25, 0.25),
     "failed_member": (0.0, 0.1),
 }
+
+
+_HARMLESS = ("slow_watch", "cancel")
 
 
 def _bounds(draw: float) -> Bounds:

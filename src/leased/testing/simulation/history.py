@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from leased.timeline import Timeline
+
+_DULL = re.compile(
+    r"request_id=None, |held_by=(''|None),? ?|metadata=('{}'|{}),? ?|waiters=None|waited=0.0, |expires_at=[\w.]+, "
+    r"|free_at=[\w.]+, |acquired_at=[\w.]+, |late=False|hold_at_least=0.0, |lock_delay=0.0, |max_hold=1000.0, "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,23 @@ class History:
     def lines(self) -> Iterator[str]:
         """The history as text, and the violation at its end."""
         for at, who, what, facts in self.events:
-            yield f"{at:10.4f}  {who:<8} {what:<16} {' '.join(str(fact) for fact in facts)}".rstrip()
+            yield f"{at:10.4f}  {who:<8} {what:<12} {' '.join(map(_shown, facts))}".rstrip()
         if self.violation is not None:
             yield str(self.violation)
 
     def digest(self) -> str:
         """A hash of all events: equal for two runs exactly if they went the same way."""
         whole = blake2b(digest_size=16)
-        for event in self.events:
-            whole.update(repr(event).encode())
-        whole.update(repr(self.violation).encode())
+        for line in self.lines():
+            whole.update(line.encode())
         return whole.hexdigest()
+
+
+def _shown(fact: object) -> str:
+    """A fact as text, with the token that its `repr` rightly hides: here it is only a name."""
+    text = _DULL.sub("", str(fact))
+    for thing in (fact, getattr(fact, "claim", None), getattr(fact, "lease", None)):
+        token = getattr(thing, "token", None)
+        if token is not None:
+            text += f"[{token}]"
+    return text

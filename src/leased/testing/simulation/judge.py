@@ -6,10 +6,10 @@ import math
 from dataclasses import fields, is_dataclass, replace
 
 from leased.errors import LeasedError
-from leased.model import Abandon, Acquire, Contended, Held, Lost, Release, Released, Renew, Status
+from leased.model import Abandon, Acquire, Contended, Held, Look, Lost, Release, Released, Renew, Status
 from leased.policy import MAX_FENCING_TOKEN
 from leased.store import Outcome
-from leased.testing.model import Answer, Command, ForceRelease, Record, State, outcomes
+from leased.testing.model import Answer, Command, ForceRelease, Record, State, outcomes, step
 from leased.testing.simulation.history import History
 
 _TOLERANCE = 1e-5
@@ -46,12 +46,12 @@ class Judge:
         before = self.state
         for state, allowed in outcomes(before, now, wall, command):
             if _alike(answer, allowed):
-                self.state = _settled(state, command, now)
+                self.state = _settled(state, command, before=before, now=now)
                 self._states.append(self.state)
                 self._note(command, answer, before=before, now=now)
                 return
         _, expected = next(iter(outcomes(before, now, wall, command)))
-        promise = _promise(before, command, answer, now=now)
+        promise = _promise(before, command, answer, now=now, wall=wall)
         self._history.break_off(promise, f"{command}: the store answered {answer}, the contract says {expected}")
 
     def take_back(self, count: int) -> None:
@@ -89,12 +89,12 @@ class Judge:
         self._highest[key] = number
 
 
-def _settled(state: State, command: Command, now: float) -> State:
-    """A key that was opened stays open, even if the store's clock is set back afterwards."""
+def _settled(state: State, command: Command, *, before: State, now: float) -> State:
+    """A key that this command opened stays open, even if the store's clock is set back afterwards."""
     if not isinstance(command, Release | Abandon | ForceRelease):
         return state
     record = state.records.get(command.key)
-    if record is None or record.token is not None or record.closed(now):
+    if record is None or record is before.records.get(command.key) or record.closed(now):
         return state
     return state.put(replace(record, free_at=-math.inf))
 
@@ -125,7 +125,7 @@ def _names(kind: type) -> tuple[str, ...]:
     return _NAMES[kind]
 
 
-def _promise(state: State, command: Command, answer: Outcome | Answer, *, now: float) -> str:
+def _promise(state: State, command: Command, answer: Outcome | Answer, *, now: float, wall: float) -> str:
     """Which promise an answer outside the contract breaks."""
     match command, answer:
         case _, LeasedError():
@@ -140,10 +140,18 @@ def _promise(state: State, command: Command, answer: Outcome | Answer, *, now: f
                 return "SAFE1"
             if record is not None and record.closed(now):
                 return "SAFE13"
-            return "SAFE2" if lease.fencing_token <= state.last else "M8"
-        case Acquire(claim), Contended():
+            _, expected = step(state, now, wall, command)
+            right = isinstance(expected, Held) and expected.lease.fencing_token == lease.fencing_token
+            return "M8" if right else "SAFE2"
+        case Acquire(claim), Contended(status):
             record = state.records.get(claim.key)
-            return "SAFE7" if record is not None and record.held_by(claim.token, now) else "SAFE6"
+            if record is None or not record.held(now):
+                return "LIVE1" if record is not None and record.token is not None else "SAFE6"
+            if record.token == claim.token:
+                return "SAFE7"
+            if claim.owner is not None and record.owner == claim.owner:
+                return "SAFE9"
+            return "M11" if status is not None and status.state == "held" else "SAFE6"
         case Renew(key, token), Held():
             record = state.records.get(key)
             if record is None or not record.held_by(token, now):
@@ -151,8 +159,9 @@ def _promise(state: State, command: Command, answer: Outcome | Answer, *, now: f
             return "SAFE8"
         case Release(), Released():
             return "SAFE4" if answer else "SAFE11"
-        case _, Lost():
-            return "SAFE6"
+        case Renew(key, token) | Look(key, token), Lost():
+            record = state.records.get(key)
+            return "SAFE6" if record is not None and record.held_by(token, now) else "H2"
         case ForceRelease(), _:
             return "SAFE10"
         case _:

@@ -32,6 +32,7 @@ from leased.timeline import Process, Task, Timeline
 
 _MEAN_DELAY = 0.003
 _NOTICEABLE = 0.05
+_SLOW_WATCH = 0.12
 _CUT = (0.1, 8.0)
 
 
@@ -75,8 +76,8 @@ class Network:
 class Link:
     """One client's line to the store: a `Store` whose every call crosses the network.
 
-    `troubled_until` is the instant up to which something on this line went wrong; `doubled` holds the tokens whose
-    release was delivered twice: the answer to the second copy may come first, and does not know of the first.
+    `troubled_until` is the instant up to which something on this line went wrong; `doubled` holds the tokens of acquires
+    and releases that were delivered twice: the answer to one copy does not know of the other.
     """
 
     mode: Literal["blocking", "async", "any"] = "async"
@@ -159,17 +160,16 @@ class Link:
     async def _ask(self, request: Request, *, timeout: float) -> Any:
         timeline = self._network.timeline
         if timeline.current is None:
-            raise RuntimeError("only a task can ask the store")
+            raise GeneratorExit  # the end of time: nothing is asked any more
         call = _Call(request, timeline.current)
         self.calls += 1
         self._send(call, until=timeline.now + timeout / self.process.clock.rate)
-        answer: Any = None
         try:
-            answer = await self.process.clock.wait(timeout)
+            answer: Any = await self.process.clock.wait(timeout)
         finally:
             call.open = False
-            if answer is None or isinstance(answer, StoreUnavailable):
-                self.troubled(timeline.now)
+        if answer is None or isinstance(answer, StoreUnavailable):
+            self.troubled(timeline.now)
         if answer is None:
             raise StoreUnavailable("no answer in time", applied=None)
         if isinstance(answer, LeasedError):
@@ -196,9 +196,11 @@ class Link:
             return
         delays = [network.delay()]
         if network.hits(faults.duplicate):
-            self.doubled.update(one.token for one in operations_of(call.request) if isinstance(one, Release))
+            self.doubled.update(filter(None, map(_token, operations_of(call.request))))
             delays.append(network.delay())
         self._troubled_by(min(delays), until=until)
+        if isinstance(call.request, Watch) and network.hits(faults.slow_watch):
+            delays[0] += network.chance.uniform(0.0, _SLOW_WATCH)  # subscribing takes its time: that is no trouble
         for delay in delays:
             network.timeline.at(now + delay, lambda: self._arrive(call, until=until))
 
@@ -254,3 +256,10 @@ class Link:
             network.timeline.at(network.timeline.now + delay, bell, process=self.process)
 
         return ring
+
+
+def _token(operation: Operation) -> str | None:
+    """The token that an acquire or a release is about."""
+    if isinstance(operation, Acquire):
+        return operation.claim.token
+    return operation.token if isinstance(operation, Release) else None

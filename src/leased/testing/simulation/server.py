@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass, field
 from typing import Any
 
 from leased.clocks import step
 from leased.errors import LeasedError, StoreUnavailable
-from leased.model import Acquire, Held, Operation
-from leased.store import Bell, Outcome, Store, one
+from leased.model import Acquire, Claim, Held, Operation
+from leased.store import Bell, Outcome, one
 from leased.stores.memory import MemoryStore
 from leased.testing.model import Answer, Command, ForceRelease, ShowList, ShowStatus
 from leased.testing.simulation.history import History
@@ -17,6 +17,7 @@ from leased.testing.simulation.judge import Judge
 from leased.timeline import Timeline, VirtualClock
 
 _TIMEOUT = 1.0
+_SWEEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Watch:
     """What a client's `watch` sends."""
 
     key: str
-    bell: Bell
+    bell: Bell = field(repr=False)
 
 
 Request = Command | Batch | Watch
@@ -66,7 +67,7 @@ class Server:
         self.judge = Judge(history)
         self.down_until = 0.0
         self.stepped_at = -1.0
-        self.store: Store
+        self.store: MemoryStore
         self.changed: Callable[[str], None] = lambda key: None
         self._timeline = timeline
         self._history = history
@@ -101,6 +102,18 @@ class Server:
             self._server_clock.past = now, wall
             self._execute(command)
         self._server_clock.past = None
+
+    def left_over(self, *, watches: bool) -> list[str]:
+        """What it still keeps, for the end of a run, after a few grants have swept it: it should be nothing."""
+        store = self.store
+        for number in range(_SWEEPS):
+            claim = Claim("sweep", f"sweep {number}", _TIMEOUT)
+            step(store.acquire(claim, timeout=_TIMEOUT))
+            step(store.release(claim.key, claim.token, timeout=_TIMEOUT))
+        kept: dict[str, Sized] = {"record": store._records, "mark": store._marks}
+        if watches:
+            kept["watch"] = store._bells
+        return [f"{len(things)} of {name}" for name, things in kept.items() if things]
 
     def set_clock(self, seconds: float) -> None:
         """Step the store's clock."""

@@ -163,7 +163,8 @@ class Waits:
             return
         granted = judge.granted.get(token)
         if granted is not None and judge.holds(acquisition.claim.key, token, self._server.clock.now()):
-            before = self._server.clock.real(granted) < ended
+            ghost = token in client.link.doubled  # a second copy won after a refusal: one unrenewed lease (O5)
+            before = not ghost and self._server.clock.real(granted) < ended
             if before and client.calm_since < ended - _CLEANUP_GRACE:
                 self._break("LIVE3", acquisition, f"ended without {token}, and the store still holds the key for it")
         if token in client.heard.unanswered and token not in client.heard.given_back:

@@ -15,6 +15,7 @@ from leased.model import Claim, Contended, Released, Terms
 from leased.policy import FOREVER
 from leased.testing.simulation.beliefs import Belief
 from leased.testing.simulation.client import Client
+from leased.testing.simulation.faults import Faults
 from leased.testing.simulation.waits import Acquisition
 from leased.timeline import Cancelled
 
@@ -37,12 +38,14 @@ class Recipe:
     kept: bool
     renewing: bool
     held_for: float
+    heedless: bool
     ending: str
+    retry_delay: float | None
     cancel_after: float | None
     stop_after: float | None
 
 
-def draw_recipe(chance: Random, *, key: str, token: str, cancels: bool) -> Recipe:
+def draw_recipe(chance: Random, faults: Faults, *, key: str, token: str) -> Recipe:
     """One lock, drawn."""
     ttl = 0.2 * 30.0 ** chance.random()
     wait = chance.choice((0.0, 0.0, chance.uniform(0.05, 3.0), chance.uniform(0.05, 3.0), 8.0, FOREVER))
@@ -51,9 +54,9 @@ def draw_recipe(chance: Random, *, key: str, token: str, cancels: bool) -> Recip
         hold_at_least=chance.uniform(0.0, 2.0) if chance.random() < 0.1 else 0.0,
         lock_delay=chance.uniform(0.0, 2.0) if chance.random() < 0.15 else 0.0,
     )
-    owner = chance.choice(_OWNERS) if chance.random() < 0.3 else None
+    owner = chance.choice(_OWNERS) if chance.random() < faults.owned else None
     kept = chance.random() < 0.7
-    cancelled = wait == FOREVER or (cancels and chance.random() < (1.0 if wait == 0 else 0.25))
+    cancelled = wait == FOREVER or (faults.cancel > 0 and chance.random() < (1.0 if wait == 0 else 0.25))
     longest = chance.choice((0.002, 0.02, 0.3, min(wait, 5.0)))
     fixed = chance.random() < 0.1 and wait < ttl
     return Recipe(
@@ -65,7 +68,9 @@ def draw_recipe(chance: Random, *, key: str, token: str, cancels: bool) -> Recip
         kept=kept,
         renewing=kept and not fixed and chance.random() < 0.8,
         held_for=chance.uniform(0.0, 2.0) * min(ttl, 2.0),
+        heedless=chance.random() < 0.2,
         ending=chance.choice(("release",) * 7 + ("forget", "hand over", "release twice")),
+        retry_delay=chance.uniform(0.2, 1.0) if chance.random() < 0.2 else None,
         cancel_after=chance.uniform(0.0, longest) if cancelled else None,
         stop_after=chance.uniform(0.0, 1.0) if chance.random() < 0.05 else None,
     )
@@ -88,7 +93,7 @@ class Worker:
             if chance.random() < 0.08:
                 await self._disturb(key)
             else:
-                recipe = draw_recipe(chance, key=key, token=self.client.mint(), cancels=world.faults.cancel > 0)
+                recipe = draw_recipe(chance, world.faults, key=key, token=self.client.mint())
                 await self._lock(recipe)
 
     async def _lock(self, recipe: Recipe) -> None:
@@ -119,6 +124,7 @@ class Worker:
                 brought=recipe.brought,
                 fixed=recipe.fixed,
                 scoped=recipe.scoped,
+                retry_delay=recipe.retry_delay,
                 cancelled=None if recipe.stop_after is None else lambda: acquisition.gave_up,
             )
         except StoreUnavailable:
@@ -173,7 +179,9 @@ class Worker:
     async def _work(self, recipe: Recipe, hold: Hold) -> None:
         client, chance = self.client, self.chance
         until = client.clock.now() + recipe.held_for
-        while (left := until - client.clock.now()) > 0 and hold.lost_reason(client.clock.now()) is None:
+        while (left := until - client.clock.now()) > 0:
+            if hold.lost_reason(client.clock.now()) is not None and not recipe.heedless:
+                break
             await client.clock.sleep(min(left, chance.expovariate(5.0)))
             if chance.random() < 0.15 and not recipe.fixed:
                 ttl = None if chance.random() < 0.4 else hold.ttl * chance.uniform(0.3, 1.5)
@@ -249,7 +257,7 @@ class Worker:
         with suppress(LeasedError):
             outcome = await restore(client.store, client.env, claim)
             if isinstance(outcome, Hold):
-                recipe = draw_recipe(self.chance, key=claim.key, token=claim.token, cancels=False)
+                recipe = draw_recipe(self.chance, self.world.faults, key=claim.key, token=claim.token)
                 recipe = replace(recipe, claim=replace(recipe.claim, owner=claim.owner), scoped=False, ending="release")
                 await self._hold(recipe, outcome)
 

@@ -18,7 +18,7 @@ from leased.testing.simulation.network import Network
 from leased.testing.simulation.server import Server
 from leased.testing.simulation.waits import Waits
 from leased.testing.simulation.work import Worker
-from leased.timeline import Timeline, VirtualClock
+from leased.timeline import Stuck, Timeline, VirtualClock
 
 _STEPS = 60_000
 _LONGEST_REST = 30.0
@@ -70,6 +70,16 @@ class World:
             self.timeline.at(restart.at, lambda restart=restart: self._restart(restart))  # type: ignore[misc]
         for step in self.faults.steps:
             self.timeline.at(step.at, lambda step=step: self._set_clock(step))  # type: ignore[misc]
+        try:
+            self._let_pass()
+        except Stuck as error:
+            self.history.break_off("W2", str(error))
+        for task in self.timeline.failures:
+            self.history.break_off("L14", f"a task of {task.process.name} ended with {task.error!r}")
+        self.timeline.close()
+
+    def _let_pass(self) -> None:
+        """The faulty time, a quiet time in which all work comes to its end, and the checks of what is left."""
         self.timeline.run(self.faults.length, steps=_STEPS)
         self.network.quiet = True
         self.timeline.run(self.faults.length + _LONGEST_REST, steps=_STEPS)
@@ -79,9 +89,6 @@ class World:
         self.timeline.run(self.timeline.now + _CLOSING, steps=_STEPS)
         if self.history.violation is None:
             self._check_end()
-        for task in self.timeline.failures:
-            self.history.break_off("L14", f"a task of {task.process.name} ended with {task.error!r}")
-        self.timeline.close()
 
     def _rate(self) -> float:
         return 1.0 + self.chance.uniform(-1.0, 1.0) * RATES[self.faults.bounds]
@@ -91,11 +98,23 @@ class World:
         chance = self.chance
         process = self.timeline.process(name, rate=self._rate(), zero=chance.uniform(0.0, 1e5))
         timeout = chance.choice((0.3, 1.0, 2.0, 5.0))
-        client = Client(process, self.network, history=self.history, chance=chance, timeout=timeout, joined=joined)
+        client = Client(
+            process,
+            self.network,
+            history=self.history,
+            chance=chance,
+            timeout=timeout,
+            joined=joined,
+            died=self._replace,
+        )
         self.clients.append(client)
         process.after = lambda: self._stepped(client)
-        for _ in range(chance.choice((1, 1, 2, 3))):
+        for _ in range(chance.choice(self.faults.workers)):
             process.start(Worker(self, client, chance=chance).run())
+
+    def _replace(self, client: Client) -> None:
+        """A process died: start another some time later, which knows nothing of it but the owners it used."""
+        self.after(self.chance.uniform(0.02, 3.0), lambda: self._begin_client(f"{client.name}'", joined=False))
 
     def _stepped(self, client: Client) -> None:
         self.beliefs.after_step(client)
@@ -121,6 +140,11 @@ class World:
                 left = [str(task.work) for task in client.process.tasks]
                 self.history.break_off("LIVE10", f"{client.name} still runs {left}")
         self.timeline.run(self.timeline.now + _FORGOTTEN)
+        left_over = {client.name: client.left_over() for client in self.clients if client.alive}
+        left_over["store"] = self.server.left_over(watches=not self.faults.loses_answers)
+        for name, things in left_over.items():
+            if things:
+                self.history.break_off("LIVE7", f"when all was over {name} still kept {things}")
 
 
 @dataclass(frozen=True, slots=True)
