@@ -1,13 +1,16 @@
 """The two seams, `Store` and `Clock`, with the contract in words: the normative text for whoever writes a store.
 
 **One record per key** carries everything: `key, token (as its SHA-256), owner, fencing_token, renewal, acquired_at,
-expires_at, free_at, deadline, terms, late, forced`. On the store's clock a key is
+expires_at, free_at, deadline, ttl, terms, late, forced` (`ttl` as last set). On the store's clock a key is
 
 | state | when |
 | --- | --- |
 | held | `now < expires_at`, and it was not released, forced or abandoned |
 | closed | not held, and `now < free_at` |
 | open | otherwise; a record that is still there then says only which token had the last lease |
+
+The record of an open key may go at any time, but one that lapsed and is `late` stays until `REPLAY_WINDOW` seconds
+after its expiry, so that its token is still refused.
 
 `acquired_at` is the instant of the grant, `deadline = acquired_at + max_hold`; every grant and renewal sets
 `expires_at = min(now + ttl, deadline)` and `free_at = max(expires_at + lock_delay, acquired_at + hold_at_least)`.
@@ -58,8 +61,8 @@ With `late`, or a `late` record, it also marks the token, whatever it found.
 | the key closed | `True` | the key opens; the token of a lapsed `late` record is marked `expired` |
 | the key open | `False` | none |
 
-`status(key)` and `list(...)` show held and closed keys with the record's fencing token; an open key is `free` with
-nothing else. `list` gives keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes, at
+`status(key)` and `list(...)` show held and closed keys with the record's fencing token, a closed one with nothing else
+but when it opens; an open key is `free`. `list` gives keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes, at
 most `limit` of them: repeated with the last key as `after` until a page is empty it is complete.
 
 `many(operations)` answers in order, each as if it ran alone; it is not atomic as a whole, and the failure of one member
