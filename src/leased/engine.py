@@ -74,27 +74,24 @@ async def acquire(
     started = env.clock.now()
     fixed_until = started + claim.ttl if fixed else None
     try:
+        place.join()
         hold = await _ask_in_turn(asking, place, wait=wait, fixed_until=fixed_until, retry_delay=retry_delay)
         status = asking.status or place.seen
         place.leave(block_of=hold if scoped else None)
         if hold is None:
             await asking.settle()
+        else:
+            hold.name = name
+            if env.observer is not None:
+                data = {"fencing_token": hold.fencing_token, "waited": env.clock.now() - started}
+                env.tell("acquired", claim.key, lock=name, data=data)
+            return hold
     except BaseException:
         place.leave()
         await asking.settle()
         raise
-    if hold is None:
-        env.tell("rejected" if wait > 0 else "contended", claim.key, lock=name)
-        return Contended(status)
-    hold.name = name
-    if env.observer is not None:
-        env.tell(
-            "acquired",
-            claim.key,
-            lock=name,
-            data={"fencing_token": hold.fencing_token, "waited": env.clock.now() - started},
-        )
-    return hold
+    env.tell("rejected" if wait > 0 else "contended", claim.key, lock=name)
+    return Contended(status)
 
 
 async def _ask_in_turn(

@@ -111,17 +111,24 @@ class Place:
         self._cancelled = cancelled
         self._reserves = False
         self._line: Line | None = None
+        self._waiting = waiting
         if waiting:
             self.signal = clock.signal()
-            with lines._mutex:
-                self._line = lines._lines.setdefault(claim.key, Line())
-                self._line.places.append(self)
-                self._call(self._line)
 
     @property
     def seen(self) -> Status | None:
         """What the line knows of the holder."""
         return self._line.seen if self._line is not None else None
+
+    def join(self) -> None:
+        """Stand in the line, if this claim waits. `leave` undoes as much of it as was done before an interrupt."""
+        lines = self._lines
+        if self._waiting:
+            with lines._mutex:
+                line = self._line = lines._lines.get(self.key) or Line()
+                lines._lines[self.key] = line
+                line.places.append(self)
+                self._call(line)
 
     async def turn(self, give_up_at: float) -> bool:
         """Wait until this claim may ask the store; false when that did not come in time, or was cancelled."""
@@ -165,18 +172,19 @@ class Place:
                 if block_of is not None:
                     lines._reserved[self.key, self.owner] = block_of
                 else:
-                    self._reserves = False
                     lines._free(self.key, self.owner)
+                    self._reserves = False
             if line is not None:
                 front = lines._front(line) in (self, None)
-                line.places.remove(self)
-                self._line = None
+                if self in line.places:
+                    line.places.remove(self)
                 if not line.places:
                     lines._lines.pop(self.key, None)
                 elif front:
                     lines._wake_front(line)
         if line is not None and not line.places and line.unwatch is not None:
             line.unwatch()
+        self._line = None
 
     def may_ask(self) -> bool:
         """Whether this claim may ask the store now; if so, other claims of its owner may not until it leaves."""

@@ -67,7 +67,7 @@ def being_left(scopes: Sequence[S], block: context.Block | None, *, key: str) ->
     It is the caller's own, innermost `block`. One that is left by another thread or task than entered it cannot be told
     from others: then it is a lost one, if there is any, so that nobody frees the block of the next holder.
     """
-    entered = [scope for scope in reversed(scopes) if scope.handle is not None]
+    entered = [scope for scope in reversed(scopes) if scope.handle is not None and scope.handle._block is not None]
     if not entered:
         raise LockNotHeld(f"no block of this lock on {key!r} was entered", key=key, hint="leave it once")
     own = [scope for scope in entered if block is not None and scope.handle._block is block]

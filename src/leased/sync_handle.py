@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import suppress
 from types import FrameType, TracebackType
 
 from leased import context, engine
@@ -15,7 +14,7 @@ from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
 from leased.hooks import guarded
-from leased.interrupt import BodyInterrupted, Interrupter
+from leased.interrupt import BodyInterrupted, Interrupter, spared
 from leased.model import Claim, Contended, LostReason, Released, Renewed
 from leased.recipe import Recipe, not_acquired
 from leased.scope import (
@@ -91,12 +90,17 @@ class Handle(HandleFacts):
         self._enter_block(None, taken_at=place_of(sys._getframe(1)))
         return self
 
+    @spared
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release; a lost lease is told as `with lock` does."""
         returns = self._recipe is not None and self._recipe.if_lost == "return"
-        ending = self._leave_block(error, returns=returns)
+        try:
+            ending = self._leave_block(error, returns=returns)
+        except BaseException as struck:  # an interrupt on the way out: the block is left all the same
+            self._leave_block(error or struck, returns=returns)
+            raise
         if ending is not None:
             raise ending from error
 
@@ -125,7 +129,7 @@ class Handle(HandleFacts):
         client.blocks.add(self._hold)
 
     def _leave_block(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
-        """End the block: always release, and say what it has to raise."""
+        """End the block: always release, and say what it has to raise. An interrupted call is repeated."""
         client, hold = self._client, self._hold
         try:
             lost = self._end_keeping()
@@ -133,11 +137,6 @@ class Handle(HandleFacts):
                 step(engine.release(client.store, client.env, hold))
         except LeasedError as problem:
             note_release_problem(hold, problem, error=error)
-        except BaseException:  # interrupted on the way: the release is still made
-            if hold.outcome is None:
-                with suppress(LeasedError):
-                    step(engine.release(client.store, client.env, hold))
-            raise
         finally:
             client.blocks.discard(hold)
             client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
@@ -203,11 +202,18 @@ class Scope:
         """Acquire; raises `LockNotAcquired`, or `LockTimeout` when the wait ran out: the body never runs without."""
         return self._enter_or_raise(sys._getframe(1))
 
+    @spared
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release, and raise `LockLost` (or `LeaseDeadlineExceeded`) where the lease ended before the body did."""
-        ending = self._leave(error, returns=self._recipe.if_lost == "return")
+        returns = self._recipe.if_lost == "return"
+        try:
+            ending = self._leave(error, returns=returns)
+        except BaseException as struck:  # an interrupt on the way out: the block is left all the same
+            ending = self._leave(error or struck, returns=returns)
+            if not isinstance(struck, BodyInterrupted):
+                raise
         if ending is not None:
             raise ending from (None if isinstance(error, BodyInterrupted) else error)
 
@@ -218,8 +224,10 @@ class Scope:
             if isinstance(outcome, Contended):
                 raise self._refusal(outcome)
             return outcome
-        except BaseException:  # an interrupt may come between the grant and the block
-            self._leave(None, returns=True)
+        except BaseException as struck:  # an interrupt may come between the grant and the block
+            ending = self._leave(struck, returns=True)
+            if isinstance(struck, BodyInterrupted) and ending is not None:
+                raise ending from None
             raise
 
     def _enter(self, frame: FrameType) -> Handle | Contended:
@@ -244,8 +252,9 @@ class Scope:
             self._client.keep(outcome._hold, renewing=self._recipe.renew is not False and not self._recipe.enforce)
         return outcome
 
+    @spared
     def _leave(self, error: BaseException | None, *, returns: bool) -> LeasedError | None:
-        """End the block; what it has to raise, if anything."""
+        """End the block; what it has to raise, if anything. An interrupted call is repeated."""
         if self._interrupter is not None:
             try:
                 self._interrupter.leave()

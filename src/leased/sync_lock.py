@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from leased import context
 from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
+from leased.interrupt import BodyInterrupted, spared
 from leased.model import Contended
 from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
 from leased.scope import Cancel, RunResult, being_left
@@ -58,16 +59,20 @@ class Lock:
         event that ends the wait from another thread. Waiting for a block that encloses the caller is `LockDeadlock`.
         """
         seconds = self._recipe.wait if wait is None else check_wait(wait)
-        outcome = self._bare(seconds, token=token, request_id=request_id, cancel=cancel)
-        if isinstance(outcome, Handle):
-            return outcome
-        cancelled = cancel is not None and cancel.is_set()
-        raise not_acquired(self.key, wait=seconds, holder=outcome.status, cancelled=cancelled)
+        match self._bare(seconds, token=token, request_id=request_id, cancel=cancel):
+            case Contended(status):
+                cancelled = cancel is not None and cancel.is_set()
+                raise not_acquired(self.key, wait=seconds, holder=status, cancelled=cancelled)
+            case handle:  # with no call in between, after which an interrupt could drop it
+                return handle
 
     def try_acquire(self, *, token: str | None = None, request_id: str | None = None) -> Handle | None:
         """A handle, or `None` when somebody else has the key: one attempt, which never waits."""
-        outcome = self._bare(0.0, token=token, request_id=request_id, cancel=None)
-        return outcome if isinstance(outcome, Handle) else None
+        match self._bare(0.0, token=token, request_id=request_id, cancel=None):
+            case Contended():
+                return None
+            case handle:
+                return handle
 
     def run(
         self,
@@ -108,21 +113,34 @@ class Lock:
     def __enter__(self) -> Handle:
         """Acquire, or raise `LockNotAcquired` / `LockTimeout`: the body never runs without a grant."""
         scope = self.hold()
-        self._scopes.append(scope)
         try:
+            self._scopes.append(scope)
             return scope._enter_or_raise(sys._getframe(1))
         except BaseException:  # refused, or interrupted between the grant and the block
-            self._scopes.remove(scope)
+            if scope in self._scopes:
+                self._scopes.remove(scope)
             scope._leave(None, returns=True)
             raise
 
+    @spared
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Release; raises `LockLost` where the lease ended before the body did (unless `if_lost="return"`)."""
-        scope = being_left(self._scopes, context.entered_through(self, threading.get_ident()), key=self.key)
-        self._scopes.remove(scope)
-        scope.__exit__(kind, error, traceback)
+        scope, returns = None, self._recipe.if_lost == "return"
+        try:
+            scope = self._being_left()
+            ending = scope._leave(error, returns=returns)
+        except BaseException as struck:  # an interrupt on the way out: the block is left all the same
+            scope = scope or self._being_left()
+            ending = scope._leave(error or struck, returns=returns)
+            if not isinstance(struck, BodyInterrupted):
+                raise
+        finally:
+            if scope is not None:
+                self._scopes.remove(scope)
+        if ending is not None:
+            raise ending from (None if isinstance(error, BodyInterrupted) else error)
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function or a generator function: each call runs under the lease on the key of its arguments."""
@@ -152,6 +170,9 @@ class Lock:
     def __reduce__(self) -> Any:
         """By its locks and its recipe: the copy holds nothing and connects on first use."""
         return Lock, (self._locks, self._recipe)
+
+    def _being_left(self) -> Scope:
+        return being_left(self._scopes, context.entered_through(self, threading.get_ident()), key=self.key)
 
     def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
@@ -195,10 +216,10 @@ class Lock:
             if isinstance(handle, Contended):
                 return RunResult(ran=False, value=None, lost=False, handle=None)
             value = fn(*args, **kwargs)
+            ending = scope._leave(None, returns=True)
         except BaseException as error:
             scope.__exit__(type(error), error, error.__traceback__)
             raise
-        ending = scope._leave(None, returns=True)
         if ending is not None:
             raise ending
         return RunResult(ran=True, value=value, lost=handle.lost, handle=handle)

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -79,7 +80,8 @@ def test_methods_take_the_same_parameters(name: str) -> None:
     for member, method in blocking.items():
         if not isinstance(method, FunctionType) or member == "__call__":
             continue
-        ours, theirs = inspect.signature(method), inspect.signature(asynchronous[member])
+        ours = inspect.signature(method)
+        theirs = inspect.signature(asynchronous[member])
         assert list(ours.parameters) == list(theirs.parameters), member
         for ours_, theirs_ in zip(ours.parameters.values(), theirs.parameters.values(), strict=True):
             assert (ours_.name, ours_.kind, ours_.default) == (theirs_.name, theirs_.kind, theirs_.default), member
@@ -138,7 +140,7 @@ def test_what_the_faces_say_differently_is_written_down_on_both(entry: str) -> N
 
 def test_recipes_and_module_locks_take_the_same_options() -> None:
     """L1: `Locks.lock`, `leased.lock` and both faces have the options of the recipe, with the same defaults."""
-    makers = [leased.Locks.lock, leased.aio.Locks.lock, leased.lock, leased.aio.lock]
+    makers: list[Callable[..., Any]] = [leased.Locks.lock, leased.aio.Locks.lock, leased.lock, leased.aio.lock]
     seen = []
     for maker in makers:
         parameters = dict(inspect.signature(maker).parameters)

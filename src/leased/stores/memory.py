@@ -289,10 +289,9 @@ class MemoryStore:
 
     def _end(self, key: str, record: _Record, *, free_at: float, now: float) -> None:
         """End the lease; the key stays closed until `free_at`, and without such a time its record goes at once."""
-        record.token = None
-        record.late = False
-        record.free_at = max(now, free_at)
-        if record.free_at <= now:
+        opens_at = max(now, free_at)  # first: an interrupt may come after a call, and never between what follows
+        record.token, record.late, record.free_at = None, False, opens_at
+        if opens_at <= now:
             del self._records[key]
 
     def _ring(self, key: str) -> None:
