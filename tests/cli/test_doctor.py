@@ -52,8 +52,8 @@ def test_a_store_that_does_not_work_is_1_with_the_reason(cli: Cli) -> None:
 
 def test_fencing_tokens_ahead_of_the_clock_are_told(cli: Cli) -> None:
     """S10: a wall clock that was set back since the last grant is a finding."""
-    store = leased.connect(cli.url)._client().store
-    ahead = [finding for finding in _trial(leased.connect(cast(Any, AheadOf(store)))) if finding.about == "wall clock"]
+    with leased.connect(cast(Any, AheadOf(cli.locks._client().store))) as locks:
+        ahead = [finding for finding in _trial(locks) if finding.about == "wall clock"]
     assert [finding.grade for finding in ahead] == ["warning"]
     assert "fencing tokens, which still rise, are 10" in ahead[0].words
 
