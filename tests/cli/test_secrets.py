@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.driving import LEASED, Cli
+from tests.cli.driving import LEASED, Cli, eventually, processes
 
 CANARY = "c4n4ry-s3cret"
 
@@ -82,13 +82,13 @@ def test_no_process_argument_holds_a_token(cli: Cli) -> None:
     line = cli.run("acquire", "job").stdout
     token = json.loads(json.loads(line)["handle"])["token"].encode()
     renewing = [cli.start("renew", "job", stdin=subprocess.PIPE) for _ in range(3)]
+    eventually(lambda: len(processes("renew\0job")) == len(renewing), "they run")
     seen = b""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             seen += path.read_bytes()
         except OSError:
             continue
-    assert b"renew\0job" in seen
     assert token not in seen
     for process in renewing:
         assert process.stdin is not None
