@@ -32,13 +32,14 @@ _MAX_BATCH = 512
 class _Member:
     """One caller's operation on its way: waiting, then sent, then answered."""
 
-    __slots__ = ("answered", "give_up_at", "leads", "operation", "outcome", "signal")
+    __slots__ = ("answered", "batch", "give_up_at", "leads", "operation", "outcome", "signal")
 
     def __init__(self, operation: Operation, *, give_up_at: float, signal: Signal) -> None:
         self.operation = operation
         self.give_up_at = give_up_at
         self.signal = signal
         self.leads = False  # set: this member is to see that the next batch leaves
+        self.batch: builtins.list[_Member] | None = None  # what it took along, until that is answered
         self.answered = False
         self.outcome: Outcome = None
 
@@ -113,11 +114,10 @@ class Joined:
     async def _ask(self, operation: Operation, *, timeout: float) -> Outcome:
         give_up_at = self._clock.now() + timeout
         member = _Member(operation, give_up_at=give_up_at, signal=self._clock.signal())
-        with self._mutex:
-            self._waiting.append(member)
-            member.leads = not self._busy
-            self._busy = True
         try:
+            with self._mutex:
+                self._waiting.append(member)
+                member.leads, self._busy = not self._busy, True
             while True:
                 if member.leads:
                     self._clock.start(self._serve(member))
@@ -129,6 +129,8 @@ class Joined:
                 await member.signal.wait(left)
         except BaseException:
             self._withdraw(member)
+            if self._store.mode == "blocking":  # what it had begun to serve ends with it
+                self._recover(member)
             raise
         if isinstance(member.outcome, LeasedError):
             raise member.outcome
@@ -144,15 +146,16 @@ class Joined:
         except LeasedError as error:
             outcomes = [error] * len(batch)
         except BaseException:
-            self._answer(batch, [_unknown()] * len(batch))
+            self._answer(leader, [_unknown()] * len(batch))
             raise
-        self._answer(batch, outcomes)
+        self._answer(leader, outcomes)
 
-    def _answer(self, batch: builtins.list[_Member], outcomes: Sequence[Outcome]) -> None:
-        for member, outcome in zip(batch, outcomes, strict=True):
-            member.outcome, member.answered = outcome, True
+    def _answer(self, leader: _Member, outcomes: Sequence[Outcome]) -> None:
+        for member, outcome in zip(leader.batch or (), outcomes, strict=True):
+            if not member.answered:
+                member.outcome, member.answered = outcome, True
             member.signal.set()
-        self._pass_on()
+        self._pass_on(leader)
 
     def _take(self, leader: _Member) -> builtins.list[_Member] | None:
         """Those who leave now; `None` when the leader has gone meanwhile, and the lead with it.
@@ -162,15 +165,14 @@ class Joined:
         with self._mutex:
             if not leader.leads:
                 return None
-            leader.leads = False
-            waiting, self._waiting = self._waiting, []
-            if len(waiting) == 1:
-                return waiting
-            patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
-            batch: builtins.list[_Member] = []
-            for member in waiting:
-                goes = member.give_up_at <= patience and len(batch) < _MAX_BATCH
-                (batch if goes else self._waiting).append(member)
+            batch, others = self._waiting, builtins.list[_Member]()
+            if len(batch) > 1:
+                patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
+                batch = []
+                for member in self._waiting:
+                    goes = member.give_up_at <= patience and len(batch) < _MAX_BATCH
+                    (batch if goes else others).append(member)
+            leader.batch, self._waiting, leader.leads = batch, others, False
         return batch
 
     async def _send(self, batch: builtins.list[_Member]) -> Sequence[Outcome]:
@@ -182,14 +184,15 @@ class Joined:
         timeout = max(0.0, max(member.give_up_at for member in batch) - now)
         return await self._store.many([member.operation for member in batch], timeout=timeout)
 
-    def _pass_on(self) -> None:
-        """Let the most patient of those who wait lead them all."""
+    def _pass_on(self, leader: _Member) -> None:
+        """Let the most patient of those who wait lead them all, instead of this one."""
         with self._mutex:
-            self._busy = bool(self._waiting)
-            if self._busy:
-                leader = max(self._waiting[:_MAX_BATCH], key=lambda member: member.give_up_at)
-                leader.leads = True
-                leader.signal.set()
+            next_one = max(self._waiting[:_MAX_BATCH], key=lambda member: member.give_up_at, default=None)
+            leader.leads, leader.batch, self._busy = False, None, next_one is not None
+            if next_one is not None:
+                next_one.leads = True
+        if next_one is not None:
+            next_one.signal.set()
 
     def _withdraw(self, member: _Member) -> bool:
         """This caller listens no more; true if its operation had not left yet. Another one takes over its lead."""
@@ -197,10 +200,17 @@ class Joined:
             unsent = member in self._waiting
             if unsent:
                 self._waiting.remove(member)
-            led, member.leads = member.leads, False
-        if led:
-            self._pass_on()
+        if member.leads:
+            self._pass_on(member)
         return unsent
+
+    def _recover(self, member: _Member) -> None:
+        """The thread that served was interrupted, wherever that was: end what it had begun, and let others go on."""
+        if member.batch is not None:
+            self._answer(member, [_unknown()] * len(member.batch))
+        for other in tuple(self._waiting):
+            if other.leads:
+                other.signal.set()
 
     def _too_late(self, member: _Member) -> Outcome:
         if self._withdraw(member):

@@ -56,7 +56,7 @@ class Doorbell:
         Where there can be no pipe, bells ring for releases of this process only, and waiters poll.
         """
         ticket = object()  # the same bell may be given twice
-        with self._mutex:
+        with self._mutex.lock:
             bells = self._bells.setdefault(sound, {})
             bells[ticket] = bell
             try:
@@ -87,7 +87,7 @@ class Doorbell:
                     _write(os.path.join(room, name), rung)
 
     def _unwatch(self, sound: bytes, ticket: object) -> None:
-        with self._mutex:
+        with self._mutex.lock:
             bells = self._bells.get(sound, {})
             if bells.pop(ticket, None) is None:
                 return
@@ -102,7 +102,7 @@ class Doorbell:
 
     def _ring_here(self, sound: bytes) -> None:
         if self._bells:
-            with self._mutex:
+            with self._mutex.lock:
                 bells = tuple(self._bells.get(sound, {}).values())
             for bell in bells:
                 bell()

@@ -11,43 +11,41 @@ _PATIENCE = 1.0
 
 
 class ForkMutex:
-    """A mutex that forks wait for a while, so that in most children nothing that it guards is half done."""
+    """A mutex that forks wait for a while, so that in most children nothing that it guards is half done.
 
-    __slots__ = ("_lock", "_stopped")
+    `lock` is what to take: a method around it would begin, and could be interrupted, between taking and noting that.
+    """
+
+    __slots__ = ("_stopped", "lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._stopped = False
-
-    def acquire(self, seconds: float) -> bool:
-        """Wait for it at most so long; whether it is ours now."""
-        return self._lock.acquire(timeout=seconds)
-
-    def release(self) -> None:
-        """Let the next one in."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def before_fork(self) -> bool:
         """Keep everybody out while the process is copied; whether that could be done."""
-        self._stopped = self._lock.acquire(timeout=_PATIENCE)
+        self._stopped = self.lock.acquire(timeout=_PATIENCE)
         return self._stopped
 
     def after_fork_in_parent(self) -> None:
         """Let them in again."""
         if self._stopped:
             self._stopped = False
-            self._lock.release()
+            self.lock.release()
 
     def after_fork_in_child(self) -> None:
         """Be free: whoever had it does not exist here."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._stopped = False
+
+
+def take(lock: threading.Lock, seconds: float, *, taken: list[bool]) -> None:
+    """Wait for a lock at most so long, and add to `taken` whether it is ours now.
+
+    An exception that a thread gets from outside waits until the lock is there, and is raised before its caller could
+    know: what is noted by the same call is known all the same.
+    """
+    taken.extend(map(lock.acquire, (True,), (seconds,)))
 
 
 class Forkable(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from leased.errors import StoreNotUsable
-from leased.stores._forks import ForkMutex, follow_forks, keep_forever
+from leased.stores._forks import ForkMutex, follow_forks, keep_forever, take
 from leased.stores._sqlite_clock import HostClock
 from leased.stores._sqlite_driver import Connection, Driver, verdict
 from leased.stores._sqlite_failures import Patience, busy, from_library, replaced
@@ -66,9 +66,11 @@ class Database:
         Work may run several times: what it did in vain has been rolled back.
         """
         self._check_process()
-        if not self._line.acquire(timeout=patience.left()):
-            raise busy(self.path, patience)
+        taken: list[bool] = []
         try:
+            take(self._line, patience.left(), taken=taken)
+            if not taken[0]:
+                raise busy(self.path, patience)
             self._turn.take(patience)
             while True:
                 try:
@@ -77,8 +79,11 @@ class Database:
                     if not patience.nap():
                         raise busy(self.path, patience) from error
         finally:
-            self._turn.give()
-            self._line.release()
+            if taken and taken[0]:
+                try:
+                    self._turn.give()
+                finally:
+                    self._line.release()
 
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once it was closed."""
@@ -89,16 +94,15 @@ class Database:
         """Close the file; a later call raises `StoreNotUsable`."""
         self._closed = True
         patience = Patience(_CLOSE_TIME)
-        if self._inside.acquire(patience.left()):
+        for lock, end in ((self._inside.lock, self._forget), (self._line, self._turn.close)):
+            taken: list[bool] = []
             try:
-                self._forget()
+                take(lock, patience.left(), taken=taken)
+                if taken[0]:
+                    end()
             finally:
-                self._inside.release()
-        if self._line.acquire(timeout=patience.left()):
-            try:
-                self._turn.close()
-            finally:
-                self._line.release()
+                if taken and taken[0]:
+                    lock.release()
 
     def before_fork(self) -> None:
         """See `leased.stores._forks`."""
@@ -127,9 +131,11 @@ class Database:
 
     def _once(self, work: Callable[[Connection, str], _T], patience: Patience, *, writing: bool) -> _T:
         """One attempt at a transaction."""
-        if not self._inside.acquire(patience.left()):
-            raise busy(self.path, patience)
+        taken: list[bool] = []
         try:
+            take(self._inside.lock, patience.left(), taken=taken)
+            if not taken[0]:
+                raise busy(self.path, patience)
             file = self._opened(patience)
             try:
                 file.connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
@@ -149,7 +155,8 @@ class Database:
             self._check_place(file)
             return answer
         finally:
-            self._inside.release()
+            if taken and taken[0]:
+                self._inside.lock.release()
 
     def _commit(self, file: OpenFile, patience: Patience) -> None:
         """Commit, again and again while readers are in the way: until then the transaction stands."""

@@ -189,7 +189,7 @@ class ThreadedStore:
         if self._closed:
             return
         call = self._send(lambda _: self._store.close(), math.inf)
-        with self._mutex:
+        with self._mutex.lock:
             self._closed = True
             line, self._line = self._line, None
         if line is not None:
@@ -222,7 +222,7 @@ class ThreadedStore:
         undo: Callable[[Any], None] | None = None,
     ) -> _Call:
         call = _Call(work, timeout=timeout, undo=undo)
-        with self._mutex:
+        with self._mutex.lock:
             if self._closed:
                 raise StoreNotUsable("this store was closed", hint="connect again")
             if self._line is None:
