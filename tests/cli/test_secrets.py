@@ -34,6 +34,25 @@ def test_a_password_in_a_url_is_never_printed(cli: Cli, url: str, arguments: lis
     assert by_option.returncode in {1, 64, 69}
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--ulr", f"redis://u:{CANARY}@h", "status", "k"],
+        ["run", "k", f"--ulr=redis://u:{CANARY}@h", "--", "ls"],
+        ["run", "k", "--ulr", f"redis://u:{CANARY}@h", "--", "ls"],
+        [f"redis://u:{CANARY}@h", "status", "k"],
+        ["status", "k", f"redis://u:{CANARY}@h"],
+        ["release", "k", "--handel", CANARY],
+        ["release", "k", CANARY],
+    ],
+)
+def test_a_mistake_beside_a_secret_does_not_print_it(cli: Cli, arguments: list[str]) -> None:
+    """C176: what stands in the wrong place is named without what may be secret in it."""
+    done = cli.run(*arguments)
+    assert done.returncode == 64
+    assert CANARY not in done.stdout + done.stderr
+
+
 def test_a_token_is_nowhere_but_in_the_printed_handle(cli: Cli) -> None:
     """SEC2, SEC3: a handle's token is in the output of `acquire` only; not in files, statuses, errors or arguments."""
     line = cli.run("acquire", "job", "--owner", "run-1").stdout

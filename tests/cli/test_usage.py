@@ -63,11 +63,11 @@ def test_every_subcommand_explains_itself(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["nonsense"], "there is no command 'nonsense'"),
         (["status"], "the following arguments are required: KEY"),
         (["status", "a", "b"], "unrecognized arguments: b"),
-        (["status", "a", "--prefix", "x"], "unrecognized arguments: --prefix"),
-        (["list", "--pre", "x"], "unrecognized arguments: --pre x"),
+        (["status", "a", "--prefix", "x"], "there is no option --prefix"),
+        (["list", "--pre", "x"], "there is no option --pre"),
         (["--url"], "expected one argument"),
         (["status", "a\x1b[2J", "b\x1b[31m"], "unrecognized arguments: b\\x1b[31m"),
         (["completion", "tcsh"], "invalid choice: 'tcsh'"),
@@ -80,6 +80,51 @@ def test_mistakes_are_64_with_the_usage(cli: Cli, arguments: list[str], words: s
     assert done.stderr.startswith("usage: leased")
     assert words in done.stderr
     assert "\x1b" not in done.stderr
+
+
+RUN_USAGE = "usage: leased run KEY [options] -- COMMAND [ARGUMENT…]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "rest"),
+    [
+        (["run", "k", "ls"], RUN_USAGE, "leased: put `--` and the command after the key and the options\n"),
+        (["run", "k", "ls", "-la"], RUN_USAGE, "leased: put `--` and the command after the key and the options\n"),
+        (["run", "k"], RUN_USAGE, "leased: put `--` and the command after the key and the options\n"),
+        (
+            ["run", "k", "--tll", "5", "--", "ls"],
+            RUN_USAGE,
+            "leased: there is no option --tll\nhint: did you mean --ttl?\n",
+        ),
+        (
+            ["run", "k", "--hold", "5"],
+            RUN_USAGE,
+            "leased: there is no option --hold\nhint: did you mean --hold-at-least?\n",
+        ),
+        (["list", "-x"], "usage: leased list ", "leased: there is no option -x\n"),
+        (["rnu", "k"], "usage: leased [-h]", "leased: there is no command 'rnu'\nhint: did you mean run?\n"),
+        (["staus"], "usage: leased [-h]", "leased: there is no command 'staus'\nhint: did you mean status?\n"),
+        (["--josn", "list"], "usage: leased list ", "leased: there is no option --josn\nhint: did you mean --json?\n"),
+        (
+            ["--tiemout", "3", "list"],
+            "usage: leased [-h]",
+            "leased: there is no option --tiemout\nhint: did you mean --timeout?\n",
+        ),
+        (["--bogus"], "usage: leased [-h]", "leased: there is no option --bogus\n"),
+    ],
+)
+def test_a_mistake_is_told_where_it_was_made(cli: Cli, arguments: list[str], usage: str, rest: str) -> None:
+    """11: the usage is that of the subcommand, an unknown option is named, and what may have been meant is a hint."""
+    done = cli.run(*arguments)
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    assert done.stderr.startswith(usage)
+    assert done.stderr.endswith(f"\n{rest}")
+    assert done.stderr.count("leased: ") == 1
+
+
+def test_two_dashes_with_nothing_behind_are_harmless(cli: Cli) -> None:
+    """11: `--` ends the options, also where nothing follows."""
+    assert cli.run("list", "--").returncode == 0
 
 
 def test_a_reader_that_leaves_is_no_error(cli: Cli) -> None:
@@ -116,7 +161,7 @@ def test_main_can_be_called(capsys: pytest.CaptureFixture[str], tmp_path: object
     assert main(["status", "job"], environment) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "free"
     assert main(["status", ""], environment) == USAGE
-    assert capsys.readouterr().err.startswith("leased: key '' has 0 characters")
+    assert capsys.readouterr().err.startswith("leased: the key is empty")
 
 
 def test_the_completion_scripts_are_right_for_their_shells(cli: Cli) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from leased.cli.output import Output, OutputFailed, drop, murmur, say_version, write
-from leased.cli.parser import UsageError, build, subcommand
+from leased.cli.parser import Parser, UsageError, build, subcommand
 from leased.cli.session import Session, Subcommand
 from leased.errors import InvalidRequest, LeasedError, LockNotAcquired
 
@@ -39,6 +39,7 @@ def dispatch(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     except UsageError as error:
         murmur(error.usage)
         output.complain(error.message)
+        output.hint(error.hint)
         return InvalidRequest.exit_status
     except LeasedError as error:
         output.complain(error.message)
@@ -68,9 +69,13 @@ def _run(arguments: list[str], environment: Mapping[str, str]) -> int:
         arguments = arguments[:at]
     parser = build()
     try:
-        given: argparse.Namespace = parser.parse_args(arguments)
+        given, left = _parse(parser, arguments)
     except SystemExit:  # it has printed the help that was asked for
         return 0
+    if left:
+        from leased.cli.mistakes import left_over
+
+        raise left_over(given, left, command=command)
     if given.version:
         return say_version()
     if given.command is None:
@@ -79,3 +84,14 @@ def _run(arguments: list[str], environment: Mapping[str, str]) -> int:
     module = importlib.import_module(f"leased.cli.{_SUBCOMMANDS[given.command]}")
     function: Subcommand = getattr(module, given.command.replace("-", "_"))
     return function(Session(given, environment, Output.choose(environment, json=given.json), command))
+
+
+def _parse(parser: Parser, arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """What was given, and words that had no place."""
+    try:
+        given, left = parser.parse_known_args(arguments)
+    except UsageError as error:
+        from leased.cli.mistakes import no_such_command
+
+        raise no_such_command(parser, arguments, commands=_SUBCOMMANDS) or error from None
+    return given, [word for word in left if word != "--"]

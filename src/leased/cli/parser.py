@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 EXIT_STATUSES = (
@@ -21,16 +21,20 @@ EXIT_STATUSES = (
 )
 """What a status means unless `leased run` passes on that of its command."""
 
+PUT_DASHES = "put `--` and the command after the key and the options"
+"""What `leased run` says to whoever left one of them out."""
+
 _WITH_VALUE = ("--url", "--timeout")
 
 
 class UsageError(Exception):
-    """The command line cannot be understood; `usage` shows how it could be."""
+    """The command line cannot be understood; `usage` shows how it could be, `hint` what may have been meant."""
 
-    def __init__(self, message: str, usage: str) -> None:
+    def __init__(self, message: str, usage: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.usage = usage
+        self.hint = hint
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -47,9 +51,13 @@ class Parser(argparse.ArgumentParser):
         """Say what is wrong, with the usage of this subcommand."""
         raise UsageError(message, self.format_usage())
 
+    def options(self) -> Collection[str]:
+        """Every spelling of an option that it knows."""
+        return self._option_string_actions.keys()
+
 
 def build() -> Parser:
-    """The whole command line."""
+    """The whole command line; what it has read says in `parser` which of the parsers has."""
     parser = Parser(
         prog="leased",
         description="Exclusive, expiring claims on named keys: run a command under one, or look after them by hand.",
@@ -58,6 +66,7 @@ def build() -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
+    parser.set_defaults(parser=parser)
     _add_common(parser, default=None)
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(
@@ -83,6 +92,7 @@ def _command(
         allow_abbrev=False,
         add_help=False,
     )
+    parser.set_defaults(parser=parser)
     _add_common(parser, default=argparse.SUPPRESS)
     return parser
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leased.checks import check_key, check_owner, check_ttl, seconds
-from leased.cli.parser import UsageError
+from leased.cli.parser import PUT_DASHES, UsageError
 from leased.cli.session import Session
 from leased.errors import InvalidRequest, LockLost, LockNotAcquired
 from leased.policy import CLOCK_MARGIN, DEFAULT_MAX_HOLD, DEFAULT_TTL, FOREVER
 
 _GRACE = 5.0
 """Seconds between TERM and KILL unless told otherwise; a third of a short ttl."""
-
-_USAGE = "usage: leased run KEY [options] -- COMMAND [ARGUMENT…]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +48,9 @@ def read_plan(session: Session) -> Plan:
     if given.key is None and command and command[1:2] == ("--",):
         given.key, command = command[0], command[2:]  # `leased run -- -KEY -- COMMAND`: a key that looks like an option
     if given.key is None:
-        raise UsageError("name the key to hold", _USAGE)
+        raise UsageError("name the key to hold", given.parser.format_usage())
     if not command:
-        raise UsageError("put `--` and the command after the key and the options", _USAGE)
+        raise UsageError(PUT_DASHES, given.parser.format_usage())
     grace = None if given.grace is None else seconds(given.grace, what="--grace")
     ttl = check_ttl(max(DEFAULT_TTL, 3 * (grace or 0.0)) if given.ttl is None else given.ttl, margin=CLOCK_MARGIN)
     wait = FOREVER if given.wait == "forever" else seconds(given.wait, what="--wait")
