@@ -55,6 +55,8 @@ def test_every_subcommand_explains_itself(cli: Cli) -> None:
         done = cli.run(str(name), "--help")
         assert done.returncode == 0
         assert done.stdout.startswith(f"usage: leased {name} ")
+    for name in ("renew", "release"):
+        assert cli.run(name, "--help").stdout.endswith(f"\n  leased {name} KEY < handle\n")
     text = cli.run("run", "--help").stdout
     assert "75 busy, 76 lost, 64 usage, 69 store unavailable" in text
     assert "while it is itself stopped (SIGSTOP, a frozen container) it stops nothing" in text

@@ -168,8 +168,10 @@ def _add_by_handle(commands: argparse._SubParsersAction[Parser]) -> None:
     acquire.add_argument("--ttl", metavar="TIME", default="30s", help="length of the lease (default 30s)")
     acquire.add_argument("--owner", metavar="NAME", help="public name of the work")
     longer = "set a lease to a new length from now"
-    renew = _command(commands, "renew", summary=longer, usage="KEY [--ttl TIME]", epilog=_HANDLE_EPILOG)
-    release = _command(commands, "release", summary="end a lease by its handle", usage="KEY", epilog=_HANDLE_EPILOG)
+    renew = _command(commands, "renew", summary=longer, usage="KEY [--ttl TIME]", epilog=_handle_epilog("renew"))
+    release = _command(
+        commands, "release", summary="end a lease by its handle", usage="KEY", epilog=_handle_epilog("release")
+    )
     for parser in (renew, release):
         parser.add_argument("key", metavar="KEY")
         parser.add_argument("--handle", metavar="TEXT", help="the handle; others can see arguments, so rather do not")
@@ -210,10 +212,12 @@ def subcommand(arguments: Sequence[str]) -> str | None:
     return None
 
 
-_HANDLE_EPILOG = (
-    "The handle, as `leased acquire` printed it, is read from LEASED_HANDLE, else from standard input:\n"
-    "  leased renew KEY < handle"
-)
+def _handle_epilog(name: str) -> str:
+    return (
+        "The handle, as `leased acquire` printed it, is read from LEASED_HANDLE, else from standard input:\n"
+        f"  leased {name} KEY < handle"
+    )
+
 
 _RUN_EPILOG = """\
 The command is started without a shell, in a process group of its own, with LEASED_KEY, LEASED_FENCING_TOKEN and
