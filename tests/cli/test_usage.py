@@ -58,6 +58,7 @@ def test_every_subcommand_explains_itself(cli: Cli) -> None:
     for name in ("renew", "release"):
         assert cli.run(name, "--help").stdout.endswith(f"\n  leased {name} KEY < handle\n")
     text = cli.run("run", "--help").stdout
+    assert "if --owner names one, LEASED_OWNER in its environment" in text
     assert "75 busy, 76 lost, 64 usage, 69 store unavailable" in text
     assert "while it is itself stopped (SIGSTOP, a frozen container) it stops nothing" in text
 

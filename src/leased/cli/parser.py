@@ -220,10 +220,11 @@ def _handle_epilog(name: str) -> str:
 
 
 _RUN_EPILOG = """\
-The command is started without a shell, in a process group of its own, with LEASED_KEY, LEASED_FENCING_TOKEN and
-LEASED_OWNER in its environment. Signals are passed on; a second TERM, or the end of the grace period after the
-first, kills the whole group. When renewals fail the group gets TERM early enough that KILL comes before the lease
-ends. Processes that the command has left in the background when it ends go on without the lease.
+The command is started without a shell, in a process group of its own, with LEASED_KEY, LEASED_FENCING_TOKEN and,
+if --owner names one, LEASED_OWNER in its environment. Signals are passed on; a second TERM, or the end of the
+grace period after the first, kills the whole group. When renewals fail the group gets TERM early enough that KILL
+comes before the lease ends. Processes that the command has left in the background when it ends go on without the
+lease.
 
 The exit status is the command's (128+N if signal N killed it); 75 busy, 76 lost, 64 usage, 69 store unavailable,
 77 denied, 126 and 127 if the command cannot be started.
