@@ -1,6 +1,7 @@
 """`leased status`, `list` and `force-release`: what anyone may see, harmlessly shown; forcing what was shown."""
 
 import json
+import re
 import sqlite3
 
 import pytest
@@ -150,6 +151,10 @@ def test_force_release_shows_asks_and_releases(cli: Cli) -> None:
     terminal.see(r"\[y/N\] ")
     terminal.type("y\r")
     assert terminal.finish() == 0
+    told = terminal.screen.rpartition("[y/N] ")[2]
+    assert re.search(r"force-released +job\r\n", told)
+    assert re.search(r"was held by +\S+@", told)
+    assert not re.search(r"^(state|held by|lease ends) ", told, re.MULTILINE)
     assert not cli.held("job")
     assert not handle.release()
     terminal.close()
@@ -179,6 +184,8 @@ def test_scripts_must_say_yes(cli: Cli) -> None:
     removed = cli.data("force-release", "job", "--yes")
     assert removed["fencingToken"] == handle.fencing_token
     assert removed["forceReleased"] is True
+    assert (removed["was"]["state"], removed["was"]["owner"]) == ("held", None)
+    assert not {"state", "held"} & removed.keys()
     assert not cli.held("job")
     assert not handle.release()
 
@@ -202,7 +209,7 @@ def test_force_release_opens_a_closed_key(cli: Cli) -> None:
     """M10: a key that is kept closed opens."""
     cli.locks.lock("job", ttl=60, hold_at_least=60).acquire().release()
     assert cli.data("status", "job")["state"] == "closed"
-    assert cli.data("force-release", "job", "--yes")["state"] == "closed"
+    assert cli.data("force-release", "job", "--yes")["was"]["state"] == "closed"
     assert cli.data("status", "job")["state"] == "free"
 
 

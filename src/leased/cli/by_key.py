@@ -62,7 +62,10 @@ def force_release(session: Session) -> int:
             output.complain(f"{key!r} changed in the meantime: nothing was released")
             output.hint(f"look again: leased status {key}")
             return _REFUSED
-    output.record({**as_json(seen), "forceReleased": True}, [("force-released", key), *_rows(seen)[1:]])
+    output.record(
+        {"key": key, "forceReleased": True, "fencingToken": seen.fencing_token, "was": as_json(seen)},
+        [("force-released", key), *_past(seen)],
+    )
     return 0
 
 
@@ -98,11 +101,31 @@ def _rows(seen: Status) -> Sequence[tuple[str, str | None]]:
         ("held by", seen.held_by),
         ("since", None if seen.acquired_at is None else local_time(seen.acquired_at)),
         ("lease ends", expiry),
-        ("closed for", None if seen.state != "closed" or seen.free_in is None else span(seen.free_in)),
+        ("closed for", _closed_for(seen)),
         ("fencing token", None if seen.fencing_token is None else str(seen.fencing_token)),
         ("waiting", None if seen.waiters is None else str(seen.waiters)),
-        *((f"  {name}", str(value)) for name, value in sorted(seen.metadata.items())),
+        *_metadata(seen),
     ]
+
+
+def _past(seen: Status) -> Sequence[tuple[str, str | None]]:
+    """A status that is over by force, so that nobody takes it for the present one."""
+    return [
+        ("was held by", seen.held_by),
+        ("was closed for another", _closed_for(seen)),
+        ("owner", seen.owner),
+        ("since", None if seen.acquired_at is None else local_time(seen.acquired_at)),
+        ("fencing token", None if seen.fencing_token is None else str(seen.fencing_token)),
+        *_metadata(seen),
+    ]
+
+
+def _closed_for(seen: Status) -> str | None:
+    return None if seen.state != "closed" or seen.free_in is None else span(seen.free_in)
+
+
+def _metadata(seen: Status) -> Sequence[tuple[str, str]]:
+    return [(f"  {name}", str(value)) for name, value in sorted(seen.metadata.items())]
 
 
 def _line(seen: Status) -> tuple[str, ...]:
