@@ -141,10 +141,11 @@ class Handle(HandleFacts):
         except LeasedError as problem:
             note_release_problem(hold, problem, error=error)
         finally:
-            client.blocks.discard(hold)
-            client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
-            if client.env.closed and not client.blocks:
-                await client.store.close()
+            if not hold.forked:  # else all of this is the parent's
+                client.blocks.discard(hold)
+                client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
+                if client.env.closed and not client.blocks:
+                    await client.store.close()
         if self._stopper is not None and self._stopper.swallowed:
             raise asyncio.CancelledError
         if isinstance(error, asyncio.CancelledError) and not stopped:

@@ -63,6 +63,8 @@ class Keeper:
 
     def discard(self, hold: Hold) -> None:
         """Keep this hold no longer; no renewal of it is started from now on."""
+        if hold.forked:  # this keeper is the parent's, and who held its mutex does not run here
+            return
         with self._mutex:
             if hold.keeper is None:
                 return

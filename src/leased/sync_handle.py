@@ -138,10 +138,11 @@ class Handle(HandleFacts):
         except LeasedError as problem:
             note_release_problem(hold, problem, error=error)
         finally:
-            client.blocks.discard(hold)
-            client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
-            if client.env.closed and not client.blocks:
-                step(client.store.close())
+            if not hold.forked:  # else all of this is the parent's
+                client.blocks.discard(hold)
+                client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
+                if client.env.closed and not client.blocks:
+                    step(client.store.close())
         lost = hold.lost_reason(client.env.clock.now())
         return ending_error(self._recipe, hold, error=error, lost=lost, returns=returns)
 

@@ -24,11 +24,18 @@ class Interrupts:
     point within: they count at their begin and end.
     """
 
-    def __init__(self, error: type[BaseException] = KeyboardInterrupt, *, at: int = -1) -> None:
+    def __init__(
+        self,
+        error: type[BaseException] = KeyboardInterrupt,
+        *,
+        at: int = -1,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.points = 0
         self.where = ""
         self.struck = False
         self._error = error
+        self._unless = unless
         self._at = at
         self._opcodes: dict[FrameType, int] = {}
         self._python_calls: set[FrameType] = set()
@@ -80,6 +87,8 @@ class Interrupts:
         return self._trace_ours
 
     def _point(self, frame: FrameType, what: str) -> None:
+        if self._unless():
+            return
         point, self.points = self.points, self.points + 1
         if point == self._at:
             self.struck = True

@@ -153,7 +153,7 @@ async def test_any_other_wait_is_allowed(world: World, value: Any) -> None:
 
 
 BAD_KEYS: list[tuple[Any, str]] = [
-    ("", "0 characters"),
+    ("", "empty"),
     ("x" * 256, "256 characters"),
     ("a\0b", "U+0000"),
     ("a\nb", "U+000A"),
@@ -183,7 +183,7 @@ async def test_a_key_that_cannot_be_one_is_refused_everywhere(world: World, key:
             await done(call())
         assert raised.value.code == "LOCK_KEY_INVALID"
         assert word in str(raised.value)
-        assert raised.value.hint
+        assert raised.value.hint or word == "empty"
         assert raised.value.message.isprintable()
     assert world.store.requests == 0
 
@@ -328,7 +328,7 @@ OPTIONS: list[tuple[str, list[Any], list[Any]]] = [
     ("clock_margin", [0, 0.4, 0.2, "0.1"], [-0.01, 0.41, 1, NAN, INF, True, "much", None, []]),
     ("skew_margin", [0, 3_600, "1s"], [-1, 3_601, NAN, INF, False, "soon"]),
     ("takeover", ["margin", "observe"], ["seize", None, 1]),
-    ("require", ["process", None], ["everything", 7, "Process"]),
+    ("require", ["process", None], ["everything", "unknown", 7, "Process"]),
     ("namespace", ["", "a", "x" * 255], ["x" * 256, "a\nb", 7, None]),
 ]
 
@@ -374,7 +374,7 @@ async def test_a_ttl_that_fits_the_default_is_checked_by_the_locks_that_use_it(f
 
 async def test_a_weaker_store_than_required_is_refused_at_connect(face: Face) -> None:
     """S10: `require` compares by rank and says what there is and what was wanted."""
-    for word in ("unknown", "volatile", "process"):
+    for word in ("volatile", "process"):
         await done(face.module.connect("memory:", require=word).close())
     for word in ("host", "until-failover", "primary", "replicated", "region", "consensus"):
         with pytest.raises(StoreNotUsable) as raised:

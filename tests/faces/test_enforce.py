@@ -14,8 +14,6 @@ import pytest
 
 import leased
 from leased import LeaseDeadlineExceeded, LockLost, LockNotAcquired
-from leased.interrupt import BodyInterrupted
-from tests.faces.interrupts import Interrupts
 from tests.faces.world import Async, Blocking, World, block, done
 
 
@@ -184,32 +182,6 @@ def test_nothing_is_ever_injected_after_the_block() -> None:
         for _ in range(2_000):
             sys.getrefcount(None)
     spin_a_while()
-
-
-def test_an_interruption_while_the_block_is_being_left_still_frees_the_key() -> None:
-    """H5, L12: wherever in the exit it would strike, the key is freed and what comes out is `LeaseDeadlineExceeded`."""
-    at, points = 0, 0
-    while True:
-        world = World(Blocking())
-        lock = enforced(world)
-        lock.__enter__()._hold.stop = None  # only this test strikes
-        world.move(9.8)
-        interrupts = Interrupts(BodyInterrupted, at=at)
-        at += 1
-        try:
-            interrupts.run(lambda: lock.__exit__(None, None, None))  # noqa: B023 - run at once
-        except LeaseDeadlineExceeded:
-            pass
-        except BodyInterrupted:
-            assert interrupts.where.startswith("begin of")
-            assert interrupts.where.endswith("__exit__")
-            continue
-        if not interrupts.struck:
-            break
-        points += 1
-        assert not world.locks.status("k").held, interrupts.where
-        assert leased.current() is None
-    assert points > 30
 
 
 def test_a_thread_that_leaves_a_block_is_not_struck() -> None:

@@ -15,6 +15,7 @@ import pytest
 import leased
 from leased import context
 from leased.clocks import BlockingClock
+from leased.interrupt import BodyInterrupted
 from leased.model import Claim, Contended, Held
 from leased.stores.memory import MemoryStore
 from tests.faces.interrupts import Interrupts
@@ -252,3 +253,30 @@ def test_an_interrupted_body_is_left_as_any_other() -> None:
         raise error
     assert raised.value is error
     assert scene.leftovers() == []
+
+
+def test_a_body_interrupted_just_as_it_ends_is_left_all_the_same() -> None:
+    """H5, L12: a strike that is delivered anywhere on the way out, before the block takes it back, frees the key and
+    comes out as `LeaseDeadlineExceeded`; none is delivered later."""
+    at, points = 0, 0
+    while True:
+        scene = Scene(ttl=10.0, enforce=True)
+        scene.lock.__enter__()._hold.stop = None  # only this test strikes
+        interrupter = scene.lock._scopes[0]._interrupter
+        assert interrupter is not None
+        scene.store.offset += 9.9
+        scene.lock._scopes[0].handle._hold.valid_until -= 9.9  # type: ignore[union-attr]  # it was entered
+        interrupts = Interrupts(BodyInterrupted, at=at, unless=interrupter._left.is_set)
+        at += 1
+        try:
+            interrupts.run(functools.partial(scene.lock.__exit__, None, None, None))
+        except leased.LeaseDeadlineExceeded:
+            points += interrupts.struck
+            assert scene.leftovers() == [], interrupts.where
+        except BodyInterrupted:
+            assert interrupts.where.startswith("begin of")
+            assert interrupts.where.endswith("__exit__")
+            context._innermost.set(None)
+        if not interrupts.struck:
+            break
+    assert points > 10
