@@ -40,11 +40,11 @@ def _quiet_leftovers() -> Iterator[None]:
 @pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
 def test_an_interrupt_at_any_point_leaves_the_file_to_others(make: Make, use: Use) -> None:
     """C007, L12: wherever `KeyboardInterrupt` strikes, the next calls are served at once, joined or not."""
+    store = make()
+    joined = Joined(store, BlockingClock())
+    step(joined.status("k", timeout=5))  # opens the file
     at = 0
     while True:
-        store = make()
-        joined = Joined(store, BlockingClock())
-        step(joined.status("k", timeout=5))  # opens the file
         interrupts = Interrupts(at=at)
         try:
             interrupts.run(partial(_call, use, joined))
@@ -57,7 +57,6 @@ def test_an_interrupt_at_any_point_leaves_the_file_to_others(make: Make, use: Us
             step(store.status("k", timeout=1))
         except leased.StoreUnavailable as error:
             pytest.fail(f"interrupted {interrupts.where}: {error}")
-        step(store.close())
         at += 1
     assert at > 30
 
