@@ -31,9 +31,9 @@ def keep(result: Result, *, command: str, conditions: Mapping[str, str]) -> None
     """Replace this row in the record, and write the page anew."""
     record = _read()
     record[result.row] = {"command": command, "conditions": dict(conditions), **asdict(result)}
-    in_order = {row: record[row] for row in ROWS if row in record}
-    RECORD.write_text(json.dumps(in_order, indent=1, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(record))
+    rows = (f'"{row}": {json.dumps(_rounded(record[row]), ensure_ascii=False)}' for row in ROWS if row in record)
+    RECORD.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    PAGE.write_text(page(_read()))
 
 
 def page(record: Mapping[str, Any]) -> str:
@@ -90,6 +90,15 @@ def _rows(titles: Any, rows: Any) -> Iterator[str]:
     yield "| --- |" + " ---: |" * (len(titles) - 1)
     for row in rows:
         yield "| " + " | ".join(row) + " |"
+
+
+def _rounded(value: Any) -> Any:
+    """The same with four digits that count in every number that was measured."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _read() -> dict[str, Any]:
