@@ -187,6 +187,52 @@ def test_a_url_that_cannot_work_is_told(cli: Cli, url: str, status: int, words: 
     assert words in done.stderr
 
 
+def test_a_default_store_that_cannot_be_written_is_not_the_only_one(cli: Cli) -> None:
+    """11: whose home cannot be written is told how to name another store; who has named one is not."""
+    del cli.environment["LEASED_URL"]
+    cli.path("file").touch()
+    done = cli.run("status", "job", env=cli.environment | {"HOME": str(cli.path("file"))})
+    assert done.returncode == UNAVAILABLE
+    assert done.stderr.endswith(", or name another store by --url or LEASED_URL\n")
+    named = cli.run("status", "job", "--url", f"sqlite:{cli.path('file')}/locks.db")
+    assert named.returncode == UNAVAILABLE
+    assert "another store by" not in named.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["status", "job", "--timeout", "1ms"],
+            "leased: timeout 1ms is outside 0.01 s to 300 s\nhint: choose one within",
+        ),
+        (["status", "job", "--timeout", "soon"], "leased: --timeout 'soon' is not a duration\nhint: write seconds"),
+        (["acquire", "job", "--ttl", "x"], "leased: --ttl 'x' is not a duration\nhint: write seconds"),
+        (["renew", "job", "--ttl", "x"], "leased: --ttl 'x' is not a duration\nhint: write seconds"),
+        (
+            ["run", "job", "--wait", "1 hour", "--", "true"],
+            "leased: --wait '1 hour' is not a duration\nhint: write seconds",
+        ),
+        (
+            ["run", "job", "--lock-delay", "-1", "--", "true"],
+            "leased: --lock-delay '-1' is not a duration\nhint: write seconds",
+        ),
+        (
+            ["release", "job"],
+            "leased: this is not the text of a handle of this version\nhint: pass exactly what `leased",
+        ),
+        (["status", ""], "leased: the key is empty; 1 to 255 characters are allowed\n"),
+    ],
+)
+def test_hints_are_for_the_shell(cli: Cli, arguments: list[str], told: str) -> None:
+    """11: what is wrong is told with the option's name and in words that fit a command line, before a store is made."""
+    done = cli.run(*arguments, input="{}")
+    assert done.returncode == USAGE
+    assert done.stderr.startswith(told)
+    assert not [word for word in ("timedelta", "str(", "dump(", "shorten") if word in done.stderr]
+    assert not cli.file.exists()
+
+
 def test_the_timeout_bounds_every_call(cli: Cli) -> None:
     """8: --timeout limits how long a store that does not answer is waited for."""
     cli.run("run", "job", "--", "true")

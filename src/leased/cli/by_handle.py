@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from leased import Handle, Locks
 
 _MAX_HANDLE = 16_384
+_EXACTLY = "pass exactly what `leased acquire` printed"
 
 
 def acquire(session: Session) -> int:
     """Take the key in one attempt and print the handle; a handle that cannot be printed is given back."""
     given = session.arguments
     with session.locks() as locks:
-        lock = locks.lock(given.key, ttl=given.ttl, owner=given.owner, renew=False)
+        lock = locks.lock(given.key, ttl=session.seconds("ttl"), owner=given.owner, renew=False)
         handle = lock.acquire(wait=0)
         try:
             text = handle.dump()
@@ -53,9 +54,10 @@ def acquire(session: Session) -> int:
 
 def renew(session: Session) -> int:
     """Set the lease to end one ttl from now."""
+    ttl = session.seconds("ttl")
     with session.locks() as locks:
         handle = _restored(session, locks)
-        renewed = handle.renew(session.arguments.ttl)
+        renewed = handle.renew(ttl)
         if not renewed:
             raise LockLost(
                 f"the lease on {handle.key!r} was not renewed: it is over ({renewed.lost_reason or renewed.reason})",
@@ -103,6 +105,8 @@ def _restored(session: Session, locks: Locks) -> Handle:
         handle = locks.restore(text)
     except LockNotHeld as error:
         raise _no_longer_held(error, locks) from error
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, hint=_EXACTLY) from None
     if handle.key != key:
         other = handle.key
         handle.hand_over()
@@ -143,7 +147,7 @@ def _handle_text(session: Session) -> str:
             "no handle was passed", hint="pipe in what `leased acquire` printed, or put it into LEASED_HANDLE"
         )
     if len(text) > _MAX_HANDLE:
-        raise InvalidRequest("this is not the text of a handle", hint="pass exactly what `leased acquire` printed")
+        raise InvalidRequest("this is not the text of a handle", hint=_EXACTLY)
     return _inner(text.strip())
 
 

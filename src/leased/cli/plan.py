@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from leased.checks import check_key, check_owner, check_ttl, seconds
+from leased.checks import check_key, check_owner, check_ttl
 from leased.cli.parser import PUT_DASHES, UsageError
 from leased.cli.session import Session
 from leased.errors import InvalidRequest, LockLost, LockNotAcquired
@@ -51,12 +51,12 @@ def read_plan(session: Session) -> Plan:
         raise UsageError("name the key to hold", given.parser.format_usage())
     if not command:
         raise UsageError(PUT_DASHES, given.parser.format_usage())
-    grace = None if given.grace is None else seconds(given.grace, what="--grace")
-    ttl = check_ttl(max(DEFAULT_TTL, 3 * (grace or 0.0)) if given.ttl is None else given.ttl, margin=CLOCK_MARGIN)
-    wait = FOREVER if given.wait == "forever" else seconds(given.wait, what="--wait")
-    max_hold = DEFAULT_MAX_HOLD if given.max_hold is None else seconds(given.max_hold, what="--max-hold")
+    grace = session.seconds("grace")
+    ttl = check_ttl(session.seconds("ttl", otherwise=max(DEFAULT_TTL, 3 * grace)), margin=CLOCK_MARGIN)
+    wait = FOREVER if given.wait == "forever" else session.seconds("wait")
+    max_hold = session.seconds("max_hold", otherwise=DEFAULT_MAX_HOLD)
     longest = ttl if given.enforce else min(ttl, max_hold) / 2
-    if grace is None:
+    if given.grace is None:
         grace = min(_GRACE, ttl / 3, max_hold / 3)
     if grace > longest:
         raise InvalidRequest(
@@ -74,9 +74,9 @@ def read_plan(session: Session) -> Plan:
         ttl=ttl,
         wait=wait,
         owner=check_owner(given.owner),
-        hold_at_least=seconds(given.hold_at_least, what="--hold-at-least"),
+        hold_at_least=session.seconds("hold_at_least"),
         max_hold=max_hold,
-        lock_delay=seconds(given.lock_delay, what="--lock-delay"),
+        lock_delay=session.seconds("lock_delay"),
         enforce=given.enforce,
         grace=grace,
         skip=given.on_busy == "skip",

@@ -189,9 +189,11 @@ def _hand_back(handle: Handle, locks: Locks) -> Released:
 
 
 def _busy(plan: Plan, error: LockNotAcquired, output: Output) -> int:
-    """Somebody else has the key: one line that names it, the holder and the expiry; silence if that is a success."""
+    """Somebody else has the key: one line that names it, the holder and the expiry, one that says what to do;
+    silence if that is a success."""
     if not plan.skip or is_terminal(sys.stderr):
         output.complain(f"the command did not run: {error.message}")
+        output.hint("a longer --wait would go on waiting" if plan.wait > 0 else "pass --wait TIME to wait for it")
     return 0 if plan.skip else plan.exit_busy
 
 

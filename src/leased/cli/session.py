@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leased import connect
+from leased.checks import seconds
 from leased.cli.output import Output
 from leased.cli.settings import Place, find_place
-from leased.errors import InvalidRequest
+from leased.errors import InvalidRequest, StoreNotUsable
 from leased.policy import OPERATION_TIMEOUT
 
 if TYPE_CHECKING:
@@ -48,9 +49,27 @@ class Session:
                 hint="name one that others can use, such as --url sqlite:/PATH/locks.db",
             )
         logging.getLogger("leased").setLevel(logging.ERROR)  # what matters of the rest is said in our own words
-        given: str | None = self.arguments.timeout
-        with connect(place.url, timeout=OPERATION_TIMEOUT if given is None else given, observer=observer) as locks:
-            yield locks
+        self.seconds("timeout")
+        timeout: str | float = self.arguments.timeout or OPERATION_TIMEOUT  # as text, or it could not be shown as given
+        try:
+            with connect(place.url, timeout=timeout, observer=observer) as locks:
+                yield locks
+        except StoreNotUsable as error:
+            if place.chosen:
+                raise
+            other = "or name another store by --url or LEASED_URL"
+            hint = f"{error.hint}, {other}" if error.hint else other
+            raise StoreNotUsable(error.message, applied=error.applied, hint=hint) from error
+
+    def seconds(self, name: str, *, otherwise: float = 0.0) -> float:
+        """The value of an option that takes a time, in seconds; `otherwise` where it was not given."""
+        given: str | None = getattr(self.arguments, name)
+        if given is None:
+            return otherwise
+        try:
+            return seconds(given, what=f"--{name.replace('_', '-')}")
+        except InvalidRequest as error:  # its hint is for programs
+            raise InvalidRequest(error.message, hint="write seconds, or text such as 90s, 1m30s or 250ms") from None
 
     def whole_number(self, name: str, *, most: int) -> int | None:
         """The value of an option that takes a whole number from 0 to `most`."""

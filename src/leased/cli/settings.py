@@ -23,11 +23,13 @@ _SECRET_IN_URL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The store to use. `named_by` says which setting named it, `warnings` what is unwise about how."""
+    """The store to use. `named_by` says which setting named it, `warnings` what is unwise about how; `chosen` is false
+    for the one that is used where nobody named any."""
 
     url: str = field(repr=False)
     named_by: str
     warnings: tuple[str, ...] = ()
+    chosen: bool = True
 
 
 def find_place(option: str | None, environment: Mapping[str, str]) -> Place:
@@ -44,7 +46,7 @@ def find_place(option: str | None, environment: Mapping[str, str]) -> Place:
     if path is not None:
         return _read(path)
     file = _state_directory(environment) / "leased" / "locks.db"
-    return Place(f"sqlite:{quote(str(file))}", "the default for this user")
+    return Place(f"sqlite:{quote(str(file))}", "the default for this user", chosen=False)
 
 
 def _nearest_file() -> Path | None:
