@@ -22,11 +22,11 @@ VALUES = {"errors", "policy", "model", "checks", "store"}
 # These reach for time, chance and the outside world through `Env` only, so that a seed repeats a run.
 CORE = {*VALUES, "hold", "observe", "queue", "engine", "join", "timeline", "wire"}
 # What both faces are made of: all but the thread or the loop.
-SHARED = {*CORE, "clocks", "connect", "context", "recipe", "handle", "scope", "client", "keeper", "hooks"}
+SHARED = {*CORE, "clocks", "targets", "context", "recipe", "handle", "scope", "client", "keeper", "hooks"}
 BLOCKING = {*SHARED, "threads", "interrupt", "sync_lock", "sync_handle", "sync"}
 ASYNC = {*SHARED, "aio*"}
 # What the command line is written against: the blocking face and the values that come out of it.
-COMMAND = {"", "sync", "connect", "handle", "checks", "errors", "model", "policy", "observe", "clocks", "wire", "cli.*"}
+COMMAND = {"", "sync", "targets", "handle", "checks", "errors", "model", "policy", "observe", "clocks", "wire", "cli.*"}
 
 # Module below `leased` ("" is the package itself; "x.*" is everything in package x) -> the modules it may import.
 # The most exact row counts. Whatever is not listed fails: decide where a new module belongs, then add its row.
@@ -47,9 +47,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "context": VALUES | {"hold"},
     "recipe": VALUES | {"context"},
     "handle": VALUES | {"hold", "observe", "recipe"},
-    "connect": VALUES | {"observe", "queue", "join"},
+    "targets": VALUES | {"observe", "queue", "join"},
     "stores": set(),
-    "stores.*": VALUES | {"clocks", "connect", "wire", "stores._*"},
+    "stores.*": VALUES | {"clocks", "targets", "wire", "stores._*"},
     "client": SHARED - {"keeper"},
     "scope": SHARED - {"keeper", "client"},
     "keeper": CORE,

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from bench.contenders.sqlite_file import library, prepared, url_of
 from leased import aio_clock, clocks
-from leased.connect import Face, Options
 from leased.join import Joined
 from leased.store import Clock, Store
 from leased.stores import memory
 from leased.stores import sqlite as sqlite_module
+from leased.targets import Face, Options
 
 
 class Watched:

@@ -17,10 +17,10 @@ from leased.aio_handle import Handle, Scope, run_hook
 from leased.aio_lock import Lock
 from leased.checks import Duration, check_fencing_token, check_key, check_prefix
 from leased.client import Client, PerProcess, make_target, reconnecting
-from leased.connect import Target
+from leased.clocks import BlockingClock
 from leased.context import current, current_fencing_token, owner_scope
 from leased.default import default_url
-from leased.errors import LockNotHeld
+from leased.errors import InvalidRequest, LockNotHeld
 from leased.handle import read_dump
 from leased.hold import Hold, lost_error
 from leased.keeper import Keeper
@@ -38,6 +38,7 @@ from leased.policy import (
 from leased.recipe import check_token, make_recipe
 from leased.scope import RunResult
 from leased.store import Clock, Store
+from leased.targets import Target
 
 __all__ = [
     "FOREVER",
@@ -223,8 +224,16 @@ def connect(
         "takeover": takeover,
         "require": require,
     }
-    target = make_target(url, clock=clock or LoopClock(), observer=observer, given=given)
+    target = make_target(url, clock=_for_loop(clock), observer=observer, given=given)
     return Locks(target, store=None if isinstance(url, str) else url)
+
+
+def _for_loop(clock: Clock | None) -> Clock:
+    """A clock that suspends tasks instead of blocking their loop; a movable one knows its own."""
+    if isinstance(clock, BlockingClock):
+        raise InvalidRequest("a BlockingClock would block the event loop", hint="leave clock out")
+    for_loop = getattr(clock, "for_loop", None)
+    return for_loop() if for_loop is not None else clock or LoopClock()
 
 
 def _open(target: Target, store: Store | None) -> Client:

@@ -35,7 +35,11 @@ def check_key(key: object, *, what: str = "key") -> str:
         raise InvalidRequest(
             f"a {what} is text, not {type(key).__name__} ({shown(key)})", code="LOCK_KEY_INVALID", hint="use str()"
         )
-    if not 1 <= len(key) <= MAX_KEY_LENGTH:
+    if not key:
+        raise InvalidRequest(
+            f"the {what} is empty; 1 to {MAX_KEY_LENGTH} characters are allowed", code="LOCK_KEY_INVALID"
+        )
+    if len(key) > MAX_KEY_LENGTH:
         raise InvalidRequest(
             f"{what} {shown(key)!r} has {len(key)} characters; 1 to {MAX_KEY_LENGTH} are allowed",
             code="LOCK_KEY_INVALID",
@@ -121,7 +125,7 @@ def check_span(value: object, *, what: str, least: float = 0.0, most: float = MA
     span = seconds(value, what=what)
     if not least <= span <= most:
         raise InvalidRequest(
-            f"{what} {shown(value)} is outside {least:g} s to {most:.0f} s", hint=f"choose {what} inside"
+            f"{what} {shown(value)} is outside {least:g} s to {most:.0f} s", hint="choose one within these limits"
         )
     return span
 

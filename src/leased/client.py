@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from leased.checks import check_ttl, shown
-from leased.connect import Face, Options, Target, check_assurance, lines_of, open_store, read_url
 from leased.engine import Env
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.hold import Hold, Hook
@@ -21,6 +20,7 @@ from leased.policy import min_ttl
 from leased.queue import Lines
 from leased.recipe import mint
 from leased.store import Clock, Store
+from leased.targets import Face, Options, Target, check_assurance, lines_of, open_store, read_url
 
 
 class Keep(Protocol):
@@ -68,7 +68,7 @@ class Client:
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once closed: nothing is granted any more."""
         if self.env.closed:
-            raise StoreNotUsable(f"the Locks on {self.shown} was closed", hint="connect again")
+            raise StoreNotUsable(f"the locks on {self.shown} were closed", hint="connect again")
 
     def check_fits(self, ttl: float) -> None:
         """Raise `InvalidRequest` for a ttl that this clock margin would halve: a recipe may be older than its store."""
@@ -155,7 +155,12 @@ def _lines_of_store(store: Store) -> Lines:
 
 def _say_what_is_left() -> None:
     """At exit: leases that nobody released end by themselves, after their ttl; say so once."""
-    left = [hold for client in _clients for hold in client.bare if hold.remaining(client.env.clock.now()) > 0]
+    left = [
+        hold
+        for client in _clients
+        for hold in (*client.bare, *client.blocks)
+        if hold.remaining(client.env.clock.now()) > 0
+    ]
     for hold in left:
         hold.end("closed")
     if left:

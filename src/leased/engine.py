@@ -118,7 +118,7 @@ async def _ask_in_turn(
             break
         attempt += 1
     if env.closed:  # a grant that comes after the closing is handed back
-        raise StoreNotUsable("the Locks was closed while waiting", hint="connect again")
+        raise StoreNotUsable("the locks were closed while waiting", hint="connect again")
     asking.finish(wait)
     return None
 

@@ -55,7 +55,8 @@ class HandleFacts:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ended before it was released; computed from the clock, so it is never late."""
+        """Whether the lease is known to have ended before its release: at its deadline by the local clock, not later.
+        A forced release or a re-take is learned from the next renewal, and from nothing where nobody renews."""
         return self.lost_reason is not None
 
     @property
@@ -74,7 +75,8 @@ class HandleFacts:
         return self._hold.remaining(self._clock.now())
 
     def ensure_held(self) -> None:
-        """Return while the lease is held; raise `LockLost` once it is lost, `LockNotHeld` after a release."""
+        """Return while the lease is believed to be held, as `lost` says; raise `LockLost` once it is lost, and
+        `LockNotHeld` after a release. It asks nobody."""
         self._hold.check(self._clock.now())
 
     def dump(self) -> str:

@@ -155,7 +155,7 @@ class Hold:
             return True
 
     def lost_reason(self, now: float) -> LostReason | None:
-        """Why the lease is lost, computed from the clock: never late. `None` while held, and after a release."""
+        """Why the lease is lost, at its deadline or as the store said; `None` while held, and after a release."""
         if self.forked:
             return "forked"
         if self.ended is not None:
@@ -190,7 +190,7 @@ _WORDS: dict[LostReason, str] = {
     "denied": "renewing it was denied",
     "store_lost": "the store that held it is gone",
     "forked": "this process was forked from the one that holds it",
-    "closed": "its Locks was closed",
+    "closed": "its locks were closed",
     "handed_over": "it was handed over",
 }
 

@@ -17,11 +17,8 @@ EventName: TypeAlias = Literal[
     "lost",
     "released",
     "release_failed",
-    "retaken",
     "force_released",
     "denied",
-    "clock_warning",
-    "assurance_changed",
 ]
 
 
@@ -47,8 +44,6 @@ LOGGED: dict[EventName, int] = {
     "lost": logging.WARNING,
     "at_risk": logging.WARNING,
     "release_failed": logging.WARNING,
-    "clock_warning": logging.WARNING,
-    "assurance_changed": logging.WARNING,
     "force_released": logging.INFO,
     "denied": logging.WARNING,
 }
@@ -66,7 +61,7 @@ def report(
     """Log what an operator should know of, and tell the observer; whatever the observer does, this returns quietly."""
     level = LOGGED.get(name)
     if level is not None and log.isEnabledFor(level):
-        log.log(level, "%s: key %r%s", name.replace("_", " "), key, _details(data))
+        log.log(level, "lease on %r: %s%s", key, name.replace("_", " "), _details(data))
     if observer is None:
         return
     try:

@@ -61,9 +61,10 @@ With `late`, or a `late` record, it also marks the token, whatever it found.
 | the key closed | `True` | the key opens; the token of a lapsed `late` record is marked `expired` |
 | the key open | `False` | none |
 
-`status(key)` and `list(...)` show held and closed keys with the record's fencing token, a closed one with nothing else
-but when it opens; an open key is `free`. `list` gives keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes, at
-most `limit` of them: repeated with the last key as `after` until a page is empty it is complete.
+`status(key)` and `list(...)` show held and closed keys with the record's fencing token, a closed one with nothing
+else but when it opens; an open key is `free`. `list` gives keys that begin with `prefix` and come after `after`, in
+the order of their UTF-8 bytes, at most `limit` of them: repeated with the last key as `after` until a page is empty it
+is complete.
 
 `many(operations)` answers in order, each as if it ran alone; it is not atomic as a whole, and the failure of one member
 never changes another's outcome: it stands in its place as the `LeasedError` it would have raised. A failed commit

@@ -12,7 +12,6 @@ from leased import engine
 from leased.checks import Duration, check_fencing_token, check_key, check_prefix
 from leased.client import Client, PerProcess, make_target, reconnecting
 from leased.clocks import BlockingClock, step
-from leased.connect import Target
 from leased.errors import LockNotHeld
 from leased.handle import read_dump
 from leased.hold import Hold, lost_error
@@ -25,6 +24,7 @@ from leased.recipe import check_token, make_recipe
 from leased.store import Clock, Store
 from leased.sync_handle import Handle
 from leased.sync_lock import Lock
+from leased.targets import Target
 from leased.threads import KeeperClock, Workers, start_keeper
 
 

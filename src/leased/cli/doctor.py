@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from leased import __version__
 from leased.cli.session import Session
 from leased.cli.settings import Place
-from leased.connect import hide_secrets
 from leased.errors import LeasedError
 from leased.model import Assurance
+from leased.targets import hide_secrets
 
 if TYPE_CHECKING:
     from leased import Handle, Locks

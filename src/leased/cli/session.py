@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leased import connect
 from leased.checks import seconds
+from leased.cli.log import log_shown
 from leased.cli.output import Output
 from leased.cli.settings import Place, find_place
 from leased.errors import InvalidRequest, StoreNotUsable
@@ -18,7 +18,13 @@ from leased.policy import OPERATION_TIMEOUT
 
 if TYPE_CHECKING:
     from leased import Locks
-    from leased.observe import Observer
+    from leased.observe import Event
+
+_WORRYING = {
+    "at_risk": "the store has not answered for a third of the ttl; the command will be ended if this goes on",
+    "clock_warning": "a clock has jumped",
+    "assurance_changed": "the store gives less than before; see `leased doctor`",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +46,18 @@ class Session:
         return place
 
     @contextlib.contextmanager
-    def locks(self, place: Place | None = None, *, observer: Observer | None = None) -> Iterator[Locks]:
-        """The store's locks, closed afterwards; a store that only this process could see is refused."""
+    def locks(self, place: Place | None = None) -> Iterator[Locks]:
+        """The store's locks, closed afterwards, with their worries told; a store for this process alone is refused."""
         place = place or self.place()
         if place.url.partition(":")[0].lower() == "memory":
             raise InvalidRequest(
                 "the memory store ends with this command and excludes nobody",
                 hint="name one that others can use, such as --url sqlite:/PATH/locks.db",
             )
-        logging.getLogger("leased").setLevel(logging.ERROR)  # what matters of the rest is said in our own words
         self.seconds("timeout")
         timeout: str | float = self.arguments.timeout or OPERATION_TIMEOUT  # as text, or it could not be shown as given
         try:
-            with connect(place.url, timeout=timeout, observer=observer) as locks:
+            with log_shown(self.output), connect(place.url, timeout=timeout, observer=self._worry) as locks:
                 yield locks
         except StoreNotUsable as error:
             if place.chosen:
@@ -79,6 +84,12 @@ class Session:
         if not given.isascii() or not given.isdecimal() or len(given) > len(str(most)) or int(given) > most:
             raise InvalidRequest(f"--{name.replace('_', '-')} takes a whole number from 0 to {most}, not {given!r}")
         return int(given)
+
+    def _worry(self, event: Event) -> None:
+        """Say at once what may end a lease later."""
+        words = _WORRYING.get(event.name)
+        if words is not None:
+            self.output.warn(f"key {event.key!r}: {words}" if event.key else words)
 
 
 Subcommand = Callable[[Session], int]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from leased.cli.log import log_shown
 from leased.cli.output import printable, write
 from leased.cli.session import Session
-from leased.connect import hide_secrets
+from leased.targets import hide_secrets
 
 if TYPE_CHECKING:
     from leased.testing import Result
@@ -41,7 +42,8 @@ def verify(session: Session) -> int:
             write(printable(f"{'':<8}  the promise: {result.promise}") + "\n")
 
     url = session.place().url
-    report = run_all(url, on_result=show)
+    with log_shown(output):
+        report = run_all(url, on_result=show)
     count = Counter(result.outcome for result in report.results)
     output.talk(f"{hide_secrets(url)}: {count['passed']} passed, {count['failed']} failed, {count['not run']} not run")
     if not report.ok:

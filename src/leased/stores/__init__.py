@@ -1,1 +1,1 @@
-"""The stores that come with the package; each is imported by `leased.connect` when its scheme is used."""
+"""The stores that come with the package; each is imported by `leased.targets` when its scheme is used."""

@@ -29,7 +29,7 @@ from leased.policy import REPLAY_WINDOW
 from leased.store import Bell, Clock, Outcome, each
 
 if TYPE_CHECKING:
-    from leased.connect import Face, Options
+    from leased.targets import Face, Options
 
 _SWEEP_EVERY = 32
 _SWEEP_STEP = 2 * _SWEEP_EVERY
@@ -342,7 +342,7 @@ def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A00
     """The store called by this URL: `memory:` is the process's own, `memory:NAME` another one; both faces share it."""
     name = url.partition(":")[2].strip("/")
     if "?" in name:
-        raise InvalidRequest(f"{url!r} has parameters that the memory store does not know", hint="remove them")
+        raise InvalidRequest("a memory: URL has no parameters of the store's own", hint="remove what follows the ?")
     key = (name, options.namespace, None if options.clock.now is now else id(options.clock))
     store = _shared.get(key)
     if store is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from leased.connect import Face, Options
+from leased.checks import shown
 from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
 from leased.model import (
     Abandon,
@@ -33,6 +33,7 @@ from leased.stores._sqlite_driver import Connection, Driver, driver
 from leased.stores._sqlite_failures import Patience
 from leased.stores._sqlite_record import SECOND
 from leased.stores._sqlite_steps import Steps
+from leased.targets import Face, Options
 
 _T = TypeVar("_T")
 _SWEEP_EVERY = 64
@@ -43,14 +44,23 @@ def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - th
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         raise InvalidRequest(
-            f"the URL of an SQLite store has no parameters such as {parts.query or parts.fragment!r}",
-            hint="options of leased begin with leased_; write ? and # in the name of a file as %3F and %23",
+            "the URL of an SQLite store has no parameters but those that begin with leased_",
+            hint="write ? and # in the name of a file as %3F and %23",
         )
     if parts.netloc not in ("", "localhost"):
         raise InvalidRequest(
-            f"an SQLite file is on this host, not on {parts.netloc!r}", hint="write sqlite:///absolute/path.db"
+            f"an SQLite file is on this host, not on {shown(parts.netloc.rpartition('@')[2])!r}",
+            hint="write sqlite:///absolute/path.db",
         )
-    store = SqliteStore(unquote(parts.path), namespace=options.namespace, clock_margin=options.clock_margin)
+    path = unquote(parts.path)
+    if path.startswith("~"):
+        raise InvalidRequest(
+            f"the path {shown(path)!r} begins with ~, which only a shell expands",
+            hint="write the whole path, or let the shell expand it: sqlite:$HOME/…",
+        )
+    if path == ":memory:":
+        raise InvalidRequest("sqlite::memory: would exclude nobody", hint="for this process alone use 'memory:'")
+    store = SqliteStore(path, namespace=options.namespace, clock_margin=options.clock_margin)
     if face == "blocking":
         return store
     from leased.stores._threaded import ThreadedStore

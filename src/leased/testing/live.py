@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from leased.clocks import BlockingClock, now
-from leased.connect import Target, open_store
 from leased.errors import LeasedError
 from leased.model import Abandon, Acquire, Claim, Contended, Held, Operation
 from leased.store import Outcome, Store
+from leased.targets import Target, open_store
 from leased.testing.worlds import Face, Place, World
 
 _TIMEOUT = 5.0

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from leased.clocks import BlockingClock, step
-from leased.connect import Options
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.model import Claim, Contended, Held, Lost
 from leased.stores import _sqlite_file
 from leased.stores._sqlite_driver import Driver, newer, standard
 from leased.stores.sqlite import SqliteStore
 from leased.stores.sqlite import open as open_store
+from leased.targets import Options
 from tests.stores.sqlite.conftest import Make, libraries, rows
 
 

@@ -76,7 +76,7 @@ class Target:
 def read_url(url: str, options: Options, **given: object) -> Target:
     """Take the `leased_…` parameters out of the URL and check all options; a name given both ways is refused."""
     if not url:
-        raise InvalidRequest(f"a store is named by a URL, not {shown(url)}", hint="such as 'sqlite:locks.db'")
+        raise InvalidRequest(f"a store is named by a URL, not {shown(url)!r}", hint="such as 'sqlite:locks.db'")
     scheme = url.partition(":")[0].lower() if ":" in url else ""
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or (os.name == "nt" and len(scheme) == 1):
         raise InvalidRequest(
@@ -161,7 +161,7 @@ def _check_options(options: Options, given: dict[str, object]) -> Options:
         "clock_margin": _check_margin,
         "skew_margin": lambda value: check_span(value, what="skew_margin", most=3600.0),
         "takeover": lambda value: _check_word(value, what="takeover", words=("margin", "observe")),
-        "require": lambda value: _check_word(value, what="require", words=EXCLUSIVITY),
+        "require": lambda value: _check_word(value, what="require", words=EXCLUSIVITY[1:]),
     }
     checked: dict[str, Any] = {
         name: checks[name](value) for name, value in given.items() if value is not None or name != "require"
