@@ -46,14 +46,20 @@ class Interrupter:
         threading.Thread(target=self._strike, name="leased-enforce", daemon=True).start()
 
     def leave(self) -> None:
-        """The block exits: inject nothing more, and take back what was not delivered yet."""
+        """The block exits: inject nothing more, and take back what was not delivered yet.
+
+        In its own thread one more error is raised and caught for that. Only cleared, CPython before 3.13 would look for
+        it for ever: it runs slower then, and hangs as soon as the thread is traced.
+        """
         while True:
             try:
                 with self._mutex:
                     self._left.set()
                     self._entered_from = None
-                    if self.struck:
-                        _inject(self._thread_id, None)
+                own = self._thread_id == threading.get_ident()
+                if self.struck:
+                    self.struck = False
+                    _inject(self._thread_id, BodyInterrupted if own else None)
                 return
             except BodyInterrupted:  # delivered while we were here: from now on none can follow
                 continue

@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import subprocess
 import sys
 import threading
 import time
@@ -212,6 +213,27 @@ def test_a_thread_that_leaves_a_block_is_not_struck() -> None:
         assert outcome is None or isinstance(outcome, LeaseDeadlineExceeded)
 
     world.run(main)
+
+
+_TRACED = """
+import sys, time, leased
+try:
+    with leased.connect("memory:").lock("k", ttl=0.12, enforce=True):
+        while True:
+            time.sleep(0.001)
+except leased.LeaseDeadlineExceeded:
+    pass
+sys.settrace(lambda *event: None)
+(lambda: None)()
+sys.settrace(None)
+print("traced")
+"""
+
+
+def test_a_thread_that_was_struck_can_be_traced_afterwards() -> None:
+    """H5: nothing stays behind in the interpreter: a debugger or a measurement of coverage works after such a block."""
+    ended = subprocess.run([sys.executable, "-c", _TRACED], capture_output=True, text=True, timeout=9, check=True)
+    assert ended.stdout == "traced\n"
 
 
 def test_nested_enforced_blocks_end_from_the_inside() -> None:
