@@ -135,9 +135,10 @@ def mint() -> str:
 
 def check_token(token: object) -> str:
     """A token that the caller brought, or `InvalidRequest` (which does not show it)."""
-    if not isinstance(token, str) or not MIN_TOKEN_LENGTH <= len(token) <= MAX_TOKEN_LENGTH or not token.isascii():
+    fits = isinstance(token, str) and MIN_TOKEN_LENGTH <= len(token) <= MAX_TOKEN_LENGTH
+    if not isinstance(token, str) or not fits or not token.isascii() or not token.isprintable():
         raise InvalidRequest(
-            f"a token is {MIN_TOKEN_LENGTH} to {MAX_TOKEN_LENGTH} ASCII characters with at least 128 random bits",
+            f"a token is {MIN_TOKEN_LENGTH} to {MAX_TOKEN_LENGTH} printable ASCII characters with 128 random bits",
             hint="use secrets.token_urlsafe(16)",
         )
     return token
