@@ -24,14 +24,8 @@ from leased.policy import usable
 
 if TYPE_CHECKING:
     from leased import Handle, Locks
-    from leased.observe import Event
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
-_WORRYING = {
-    "at_risk": "the store has not answered for a third of the ttl; the command will be ended if this goes on",
-    "clock_warning": "a clock has jumped",
-    "assurance_changed": "the store gives less than before; see `leased doctor`",
-}
 
 
 def run(session: Session) -> int:
@@ -71,7 +65,7 @@ class _Run:
         """Take the key, let the command run, release. Whatever happens, the command ends before the key is free."""
         fixed_until = now() + usable(self._plan.ttl)
         try:
-            with self._session.locks(observer=self._worry) as locks:
+            with self._session.locks() as locks:
                 handle = self._take(locks)
                 granted_at = now()
                 try:
@@ -151,12 +145,6 @@ class _Run:
                 f"the key could not be released ({error.message}); it is free in {span(left)} at the latest"
             )
             return None
-
-    def _worry(self, event: Event) -> None:
-        """Say at once what may end the command later."""
-        words = _WORRYING.get(event.name)
-        if words is not None:
-            self._output.warn(f"key {event.key!r}: {words}" if event.key else words)
 
 
 def _loss(plan: Plan, outcome: Ended | OSError, handle: Handle, *, granted_at: float) -> str | None:
