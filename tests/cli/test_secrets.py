@@ -20,6 +20,8 @@ CANARY = "c4n4ry-s3cret"
         f"postgresql://h/db?password={CANARY}&sslmode=require",
         f"//u:{CANARY}@h",
         f"redis://u:{CANARY}@[::1/x",
+        f"sqlite:/x?token={CANARY}",
+        f"sqlite://u:{CANARY}@h/x",
     ],
 )
 @pytest.mark.parametrize("arguments", [["status", "job"], ["doctor"], ["run", "job", "--", "env"], ["acquire", "job"]])
