@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leased import aio as aio
     from leased.context import current, current_fencing_token, owner_scope
     from leased.default import get_default, lock, set_default, using_default
     from leased.errors import (

@@ -69,7 +69,7 @@ class Agreement(RuleBasedStateMachine):
         self.ledger = Ledger(slack=self.slack)
         self.now = 0.0
         # What depends on a wall clock that this machine does not read, or that was set since.
-        self.unknown = set() if self.exact else {"acquired_at", "expires_at", "free_at"}
+        self.unknown: set[str] = set() if self.exact else {"acquired_at", "expires_at", "free_at"}
         self.claims: list[Claim] = []
         self.keys = [self.world.prefix + name for name in _NAMES]
 
