@@ -22,4 +22,7 @@ def guarded(hook: Hook, *, key: str) -> Hook:
 
 def run_hook(hook: Hook) -> None:
     """Call a guarded hook in a thread of its own, where it may dawdle."""
-    threading.Thread(target=hook, name="leased-hook", daemon=True).start()
+    try:
+        threading.Thread(target=hook, name="leased-hook", daemon=True).start()
+    except RuntimeError as error:  # whoever calls it has leases to keep, and nobody to tell
+        log.error("a hook of a lease is not called: %s", error)

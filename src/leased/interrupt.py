@@ -43,7 +43,10 @@ class Interrupter:
 
     def strike(self) -> None:
         """Begin to interrupt the thread; returns at once."""
-        threading.Thread(target=self._strike, name="leased-enforce", daemon=True).start()
+        try:
+            threading.Thread(target=self._strike, name="leased-enforce", daemon=True).start()
+        except RuntimeError:  # no more threads just now: one strike is better than none
+            self._strike_once()
 
     def leave(self) -> None:
         """The block exits: inject nothing more, and take back what was not delivered yet.
@@ -65,17 +68,17 @@ class Interrupter:
                 continue
 
     def _strike(self) -> None:
-        while True:
-            with self._mutex:
-                if self._left.is_set():
-                    return
-                inside = self._inside()
-                if inside is None:
-                    return
-                if inside:
-                    self.struck = True
-                    _inject(self._thread_id, BodyInterrupted)
+        while self._strike_once():
             self._left.wait(_AGAIN_AFTER)
+
+    def _strike_once(self) -> bool:
+        """Whether to strike again, if the block is not left by then."""
+        with self._mutex:
+            inside = None if self._left.is_set() else self._inside()
+            if inside:
+                self.struck = True
+                _inject(self._thread_id, BodyInterrupted)
+        return inside is not None
 
     def _inside(self) -> bool | None:
         """Whether the thread is in the body now; `None` if it never will be again, for what ran it has ended."""

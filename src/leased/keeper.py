@@ -61,6 +61,10 @@ class Keeper:
             self._signal.set()
         return start
 
+    def not_started(self) -> None:
+        """`run`, which `add` asked for, could not be started: let the next `add` ask again."""
+        self._running = False
+
     def discard(self, hold: Hold) -> None:
         """Keep this hold no longer; no renewal of it is started from now on."""
         if hold.forked:  # this keeper is the parent's, and who held its mutex does not run here

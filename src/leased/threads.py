@@ -34,7 +34,12 @@ class Workers:
             self._threads += start
         self._work.put(work)
         if start:
-            threading.Thread(target=self._run, name="leased-renewal-call", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="leased-renewal-call", daemon=True).start()
+            except RuntimeError as error:  # no more threads just now: the next to submit tries again
+                with self._mutex:
+                    self._threads -= 1
+                log.warning("a renewal waits for a thread: %s", error)
 
     def close(self) -> None:
         """Let each thread end once it has nothing to do."""
@@ -94,5 +99,12 @@ class KeeperClock:
 
 
 def start_keeper(keeper: Keeper) -> None:
-    """Run the keeper's loop in a daemon thread; it ends some time after the last lease."""
-    threading.Thread(target=lambda: step(keeper.run()), name="leased-renewal", daemon=True).start()
+    """Run the keeper's loop in a daemon thread; it ends some time after the last lease. Where no thread can be started
+    that is raised, and the next lease tries again."""
+    thread = threading.Thread(target=lambda: step(keeper.run()), name="leased-renewal", daemon=True)
+    try:
+        thread.start()
+    except BaseException:
+        if not thread.is_alive():
+            keeper.not_started()
+        raise

@@ -61,12 +61,10 @@ class Doorbell:
             bells[ticket] = bell
             try:
                 if self._pipe is None:
-                    self._pipe = _Pipe(self._directory, mode=mode & 0o666, group=group)
-                    name = "leased-doorbell"
-                    threading.Thread(target=self._listen, args=(self._pipe,), name=name, daemon=True).start()
+                    self._pipe = self._open(mode=mode & 0o666, group=group)
                 if len(bells) == 1:
                     self._pipe.answer_to(sound)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 _log.debug("no waking up between processes: %s", error)
         return lambda: self._unwatch(sound, ticket)
 
@@ -85,6 +83,17 @@ class Doorbell:
                 rung = ringing.get(name[: 2 * _SIZE])
                 if rung is not None and name[2 * _SIZE + 1 :] != own:
                     _write(os.path.join(room, name), rung)
+
+    def _open(self, *, mode: int, group: int) -> _Pipe:
+        """A pipe, and the thread that reads it; raises `RuntimeError` where no thread can be started."""
+        pipe = _Pipe(self._directory, mode=mode, group=group)
+        try:
+            threading.Thread(target=self._listen, args=(pipe,), name="leased-doorbell", daemon=True).start()
+        except RuntimeError:
+            pipe.stop()
+            pipe.close()
+            raise
+        return pipe
 
     def _unwatch(self, sound: bytes, ticket: object) -> None:
         with self._mutex.lock:

@@ -226,8 +226,16 @@ class ThreadedStore:
             if self._closed:
                 raise StoreNotUsable("this store was closed", hint="connect again")
             if self._line is None:
-                self._line = queue.SimpleQueue()
-                weakref.finalize(self, self._line.put, None).atexit = False
-                threading.Thread(target=_serve, args=(self._line,), name="leased-store", daemon=True).start()
+                self._line = self._start()
             self._line.put(call)
         return call
+
+    def _start(self) -> _Line:
+        """Start the thread, which ends with the store."""
+        line: _Line = queue.SimpleQueue()
+        try:
+            threading.Thread(target=_serve, args=(line,), name="leased-store", daemon=True).start()
+        except RuntimeError as error:
+            raise StoreUnavailable(f"no thread for the store: {error}", applied=False) from error
+        weakref.finalize(self, line.put, None).atexit = False
+        return line
