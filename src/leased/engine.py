@@ -19,6 +19,7 @@ from leased.policy import (
     call_timeout,
     lease_call_timeout,
     pause,
+    usable,
 )
 from leased.queue import Lines, Place
 from leased.store import Clock, Signal, Store
@@ -103,6 +104,8 @@ async def _ask_in_turn(
     while (place.may_ask() or await place.turn(give_up_at)) and not env.closed:
         now = env.clock.now()
         if fixed_until is not None:
+            if usable(fixed_until - now, margin=env.margin) <= 0:
+                break  # woken too late: it would be dead on arrival, and its terms could close the key
             asking.claim = replace(asking.claim, ttl=fixed_until - now)
         hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
         if hold is not None and not env.closed:

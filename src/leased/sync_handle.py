@@ -264,7 +264,7 @@ class Scope:
         if self.handle is None:
             return None
         body_error = None if isinstance(error, BodyInterrupted) else error
-        return self.handle._leave_block(body_error, returns=returns)
+        return self.handle._leave_block(body_error, returns=returns and error is None)
 
     def _refusal(self, contended: Contended) -> LockNotAcquired:
         """The error that tells who has the key."""

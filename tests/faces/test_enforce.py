@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import leased
-from leased import LeaseDeadlineExceeded, LockLost, LockNotAcquired
+from leased import LeaseDeadlineExceeded, LockLost, LockNotAcquired, LockTimeout
+from leased.clocks import BlockingClock
+from leased.stores.memory import MemoryStore
 from tests.faces.world import Async, Blocking, World, block, done
 
 
@@ -330,6 +332,48 @@ def overrun(world: World) -> None:
     """Let the lease run out, and go on."""
     world.move(11)
     spin()
+
+
+def test_a_body_interrupted_after_closing_raises_what_callers_know() -> None:
+    """H5, L11: the deadline of a lease whose locks were closed interrupts the body as any other, and what was injected
+    never comes out, whatever `if_lost` says."""
+    locks = leased.connect("memory:closed-and-enforced")
+    lock = locks.lock("k", ttl=0.2, enforce=True, if_lost="return")
+    with pytest.raises(LockLost) as raised, lock:
+        locks.close()
+        spin()
+    assert raised.value.reason == "closed"
+
+
+class Suspended(BlockingClock):
+    """A clock of a machine that sleeps for ten minutes as soon as anybody waits, and wakes him then."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+        self.now = lambda: BlockingClock.now() + self.slept
+
+    def signal(self) -> Any:
+        """One that is set by waking up."""
+        return self
+
+    def set(self) -> None:
+        """Nobody sleeps for that."""
+
+    async def wait(self, seconds: float) -> bool:
+        """Sleep much longer than asked to."""
+        self.slept += 600
+        return True
+
+
+def test_a_lease_that_ran_out_while_waiting_is_not_asked_for() -> None:
+    """H5, M9: who wakes after the end of his fixed lease gets nothing, and closes the key to nobody."""
+    clock = Suspended()
+    locks = leased.connect(MemoryStore(clock), clock=clock)
+    held = locks.lock("k", ttl=60).acquire()
+    with pytest.raises(LockTimeout), locks.lock("k", ttl=20, wait=10, enforce=True, hold_at_least=3600):
+        pytest.fail("the body ran")
+    assert held.lost
+    assert locks.status("k").state == "free"
 
 
 def test_an_async_body_is_cancelled_at_the_end() -> None:
