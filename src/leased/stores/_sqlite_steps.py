@@ -168,6 +168,8 @@ class Steps:
             key = row[0].decode(errors="replace")
             if len(page) >= limit or not key.startswith(prefix):
                 break
+            if key <= after:
+                continue  # text that is none, shown as another: or no list would ever end
             record = self._readable(row[1:])
             status = Status(key, "held") if record is None else self._status(key, record)
             if status.held:

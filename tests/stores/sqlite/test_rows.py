@@ -207,6 +207,24 @@ def test_text_that_is_no_text_is_shown_as_well_as_can_be(make: Make, column: str
     assert step(store.release("key", "token", timeout=2.0)) == Released()
 
 
+def test_a_list_ends_although_a_key_is_no_text(make: Make) -> None:
+    """Pages from the last key on come to an end, with every other key in them, whatever stands in a row (C093)."""
+    store = make(clock=Host().clock())
+    for key in ("damaged", "a", "\N{GRINNING FACE}"):
+        hold(store, key)
+    connection = store._database._file.connection  # type: ignore[union-attr]  # it is open
+    connection.execute("UPDATE record SET key = CAST(x'ff' AS TEXT) WHERE key = 'damaged'")
+    found: list[str] = []
+    for _ in range(5):
+        page = step(store.list("", after=found[-1] if found else "", limit=9, timeout=2.0))
+        found += [status.key for status in page]
+        if not page:
+            break
+    else:
+        pytest.fail(f"the list does not end: {found}")
+    assert {"a", "\N{GRINNING FACE}"} < set(found)
+
+
 def test_a_damaged_record_does_not_stop_the_sweep(make: Make, path: Path) -> None:
     """What cannot be read is passed over: the rows behind it still go."""
     host = Host()
