@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import functools
+import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -263,6 +264,15 @@ def _reconnect(url: str, given: dict[str, Any]) -> Locks:
 
 _default_mutex = threading.Lock()
 _default: Locks | None = None
+
+
+def _forget_parents() -> None:
+    global _default_mutex
+    _default_mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
 
 
 def get_default() -> Locks:

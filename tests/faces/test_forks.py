@@ -316,3 +316,29 @@ def test_the_asyncio_face_begins_anew_too(url: str) -> None:
         """,
         url,
     )
+
+
+def test_a_fork_while_another_thread_makes_the_default(tmp_path: Path) -> None:
+    """L13: nothing of a thread that the child does not have keeps it from its own default, on either face."""
+    run(
+        """
+        from leased import aio, default
+
+        os.environ["LEASED_URL"] = sys.argv[1]
+        for face, mutex in ((leased, default._mutex), (aio, aio._default_mutex)):
+            taken, go_on = threading.Event(), threading.Event()
+
+            def make():
+                with mutex:
+                    taken.set()
+                    go_on.wait()
+
+            maker = threading.Thread(target=make)
+            maker.start()
+            taken.wait()
+            child(lambda: face.get_default())
+            go_on.set()
+            maker.join()
+        """,
+        f"sqlite:{tmp_path}/locks.db",
+    )
