@@ -75,10 +75,18 @@ class Client:
         if ttl < self._least_ttl:
             check_ttl(ttl, margin=self.env.margin)
 
+    def living(self) -> list[Hold]:
+        """The holds of all blocks and bare handles; others may come and go meanwhile."""
+        while True:
+            try:
+                return [*self.blocks, *self.bare]
+            except RuntimeError:
+                continue  # another thread has added one just now
+
     def close(self) -> bool:
         """Grant nothing any more; what still runs is lost (`closed`) at its deadline. True if the store can go now."""
         self.env.closed = True
-        for hold in tuple(self.blocks) + tuple(self.bare):
+        for hold in self.living():
             hold.last_reason = "closed"
         for stop_keeping in self.closers:
             stop_keeping()
@@ -155,12 +163,7 @@ def _lines_of_store(store: Store) -> Lines:
 
 def _say_what_is_left() -> None:
     """At exit: leases that nobody released end by themselves, after their ttl; say so once."""
-    left = [
-        hold
-        for client in _clients
-        for hold in (*client.bare, *client.blocks)
-        if hold.remaining(client.env.clock.now()) > 0
-    ]
+    left = [hold for client in _clients for hold in client.living() if hold.remaining(client.env.clock.now()) > 0]
     for hold in left:
         hold.end("closed")
     if left:

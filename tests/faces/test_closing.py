@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -200,3 +202,27 @@ async def test_a_released_handle_of_closed_locks_stays_released(world: World) ->
     with pytest.raises(LockNotHeld):
         handle.ensure_held()
     assert isinstance(leased.StoreNotUsable("x"), leased.StoreUnavailable)
+
+
+def test_closing_while_others_take_handles() -> None:
+    """L11: handles that other threads take in the very moment of closing do not disturb it."""
+    locks = leased.connect("memory:closing-while-others-take")
+
+    class Moving(weakref.WeakSet[Any]):
+        """Changes while it is gone through for the first time, as a set to which another thread adds."""
+
+        moved = False
+
+        def __iter__(self) -> Iterator[Any]:
+            if not self.moved:
+                self.moved = True
+                raise RuntimeError("Set changed size during iteration")
+            return super().__iter__()
+
+    client = locks._client()
+    handle = locks.lock("k").acquire()
+    client.bare = Moving(client.bare)
+    locks.close()
+    assert client.bare.moved
+    assert handle._hold.last_reason == "closed"
+    handle._hold.end("closed")

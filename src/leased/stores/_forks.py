@@ -71,7 +71,8 @@ _kept: list[Any] = []
 
 def follow_forks(member: Forkable) -> None:
     """Call the member around every fork, as long as it lives."""
-    _members.add(member)
+    with _turn:  # not while a fork goes through them
+        _members.add(member)
 
 
 def keep_forever(inherited: object) -> None:
