@@ -23,6 +23,7 @@ _VERDICTS: dict[int, Verdict] = {
     7: "no_answer",  # NOMEM
     9: "no_answer",  # INTERRUPT
     10: "no_answer",  # IOERR
+    13: "no_answer",  # FULL: it ends as soon as there is space, and the leases in the file go on meanwhile
     15: "busy",  # PROTOCOL: a race for the locks of the write-ahead log
     17: "busy",  # SCHEMA: another process changed the schema while the statement was prepared
 }

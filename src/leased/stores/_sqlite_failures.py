@@ -15,6 +15,7 @@ _NAP_LONGEST = 0.001
 OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 """Errors that say nothing of the file, only of how many this process or machine has open."""
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PERMIT = "give this user permission to write the file and its directory"
 _ADVICE = {
     errno.EACCES: _PERMIT,
@@ -71,7 +72,10 @@ def from_system(path: str, error: OSError) -> StoreUnavailable:
     cause = f"{path} cannot be used: {error.strerror or error}"
     if error.errno in OUT_OF_FILES:
         return StoreUnavailable(cause, applied=False, hint="raise the limit of open files, or close some")
-    return StoreNotUsable(cause, hint=_ADVICE.get(error.errno or 0, "choose another path"))
+    advice = _ADVICE.get(error.errno or 0, "choose another path")
+    if error.errno in _FULL:
+        return StoreUnavailable(cause, applied=False, hint=advice)
+    return StoreNotUsable(cause, hint=advice)
 
 
 def from_library(path: str, error: Exception, *, committing: bool = False) -> StoreUnavailable:

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+import leased
 from leased.clocks import step
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Acquire, Claim, Contended, Held, Look, Operation, Release
 from leased.stores._sqlite_driver import Connection, Cursor, Driver, standard
+from leased.stores._sqlite_failures import from_library
 from leased.stores.sqlite import SqliteStore
 from tests.stores.sqlite.conftest import Make
 
@@ -174,12 +176,13 @@ def test_readers_do_not_stop_a_commit_for_good(path: Path) -> None:
 
 
 BUSY = [5, 6, 15, 17, 261, 517]
-BROKEN = [1, 3, 8, 11, 13, 14, 19, 20, 21, 23, 26, 267, 1032, 1288, 776]
+FULL = [13]
+BROKEN = [1, 3, 8, 11, 14, 19, 20, 21, 23, 26, 267, 1032, 1288, 776]
 NO_ANSWER = [7, 9, 10, 266, 778, 3850]
 
 
 @pytest.mark.parametrize("statement", ["BEGIN", "SELECT", "INSERT", "COMMIT"])
-@pytest.mark.parametrize("code", [*BUSY, *BROKEN, *NO_ANSWER])
+@pytest.mark.parametrize("code", [*BUSY, *FULL, *BROKEN, *NO_ANSWER])
 def test_every_error_is_read_as_what_it_is(path: Path, statement: str, code: int) -> None:
     """Busy is tried again until it works, what never will surfaces at once, and none of it reads as held (C121)."""
     faults = Faults()
@@ -218,7 +221,8 @@ def test_a_commit_that_failed_after_all_is_found_by_asking_again(path: Path) -> 
 
 
 def test_a_full_disk_is_named(make: Make) -> None:
-    """Where nothing more can be written the error says so and what helps; readers go on (C121)."""
+    """Where nothing more can be written the error says so and what helps; readers go on (C121). It may be over soon, so
+    it is no reason to give up a lease that goes on in the file (H1)."""
     store = make()
     hold(store)
     connection = store._database._file.connection  # type: ignore[union-attr]  # it is open
@@ -226,10 +230,39 @@ def test_a_full_disk_is_named(make: Make) -> None:
         connection.execute(sql).fetchone()
     operations = [Acquire(Claim(f"key-{number:0200}", "other", 30.0)) for number in range(100)]
     outcomes = step(store.many(operations, timeout=2.0))
-    assert all(isinstance(outcome, StoreNotUsable) for outcome in outcomes)
+    for outcome in outcomes:
+        assert isinstance(outcome, StoreUnavailable)
+        assert outcome.retryable
+        assert outcome.applied is False
     assert "full" in str(outcomes[0])
     assert "free some space" in str(outcomes[0])
     assert isinstance(step(store.look("key", "token", timeout=2.0)), Held)
+
+
+def test_a_lease_outlives_a_full_disk(path: Path) -> None:
+    """H1: a renewal for which there is no space is tried again; the lease is not given up."""
+    events: list[leased.Event] = []
+    locks = leased.connect(f"sqlite:{path}", observer=events.append)
+
+    def seen(name: str) -> None:
+        give_up_at = time.monotonic() + 8
+        while name not in [event.name for event in list(events)]:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.005)
+
+    with locks.lock("k", ttl=3) as held:
+        store: Any = locks._client().store
+        write = store._store._database.write
+
+        def full(*_: object) -> Any:
+            raise from_library(str(path), failure(13))
+
+        store._store._database.write = full
+        seen("renewal_failed")
+        store._store._database.write = write
+        seen("renewed")
+        assert held.remaining() > 0.5
+    locks.close()
 
 
 def test_a_failed_batch_fails_for_each_member(path: Path) -> None:
