@@ -325,8 +325,8 @@ def test_urls_name_files(tmp_path: Path, url: str, name: str) -> None:
     ("url", "message"),
     [
         ("sqlite:", "path"),
-        ("sqlite:a.db?mode=ro", "mode=ro"),
-        ("sqlite:a.db#part", "part"),
+        ("sqlite:a.db?mode=ro", "no parameters"),
+        ("sqlite:a.db#part", "no parameters"),
         ("sqlite://server/a.db", "server"),
     ],
 )
