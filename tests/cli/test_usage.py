@@ -190,18 +190,50 @@ def completed(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_little_is_loaded(cli: Cli) -> None:
-    """C4: a run loads no asyncio, no third-party module and nothing that only other subcommands need."""
-    listing = "import sys; from leased.cli import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
+def test_a_full_disk_is_told_even_by_the_version(cli: Cli) -> None:
+    """11: data that cannot be written is status 74, with the reason."""
+    with open("/dev/full", "w") as full:
+        done = cli.run("--version", stdout=full)
+    assert done.returncode == 74
+    assert done.stderr.startswith("leased: standard output cannot be written: ")
+
+
+def modules(cli: Cli, program: str, *arguments: str) -> set[str]:
+    """The modules that a program has loaded which ends by printing them."""
     done = subprocess.run(
-        [LEASED[0], "-c", listing, "run", "job", "--", "true"],
+        [LEASED[0], "-c", program, *arguments],
         env=cli.environment,
         capture_output=True,
         text=True,
         check=True,
         timeout=8,
     )
-    loaded = set(done.stdout.split())
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (None, set()),
+        (["--version"], {"leased.cli.streams"}),
+        (
+            ["--help"],
+            {"leased.cli.streams", "leased.cli.dispatch", "leased.cli.parser", "leased.cli.output", "leased.errors"},
+        ),
+    ],
+)
+def test_nothing_is_loaded_before_it_is_needed(cli: Cli, arguments: list[str] | None, parts: set[str]) -> None:
+    """C4: the command knows what is asked of it before it loads what that takes."""
+    call = "" if arguments is None else f"main({arguments!r}); "
+    loaded = modules(cli, f"import sys; from leased.cli import main; {call}print(*sorted(sys.modules))")
+    assert {name for name in loaded if name.startswith("leased")} == {"leased", "leased.cli", *parts}
+    assert "leased.cli.output" in parts or not {"argparse", "dataclasses", "inspect", "logging"} & loaded
+
+
+def test_little_is_loaded(cli: Cli) -> None:
+    """C4: a run loads no asyncio, no third-party module and nothing that only other subcommands need."""
+    listing = "import sys; from leased.cli import main; main(sys.argv[1:]); print(*sorted(sys.modules))"
+    loaded = modules(cli, listing, "run", "job", "--", "true")
     tops = {name.split(".")[0] for name in loaded} - {"__main__", "leased", "apsw"}
     installed_by_the_test_environment = {name for name in tops if name.startswith(("_", "distutils", "sitecustomize"))}
     assert tops - installed_by_the_test_environment <= sys.stdlib_module_names

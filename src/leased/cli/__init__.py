@@ -16,13 +16,15 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     `argv` is without the program's name (default: that of this process), `env` the environment to read settings from.
     """
     try:
+        import contextlib
         import os
 
         arguments = list(sys.argv[1:] if argv is None else argv)
         if arguments in (["--version"], ["-V"]):
-            from leased.cli.output import say_version
+            from leased.cli.streams import OutputFailed, say_version
 
-            return say_version()
+            with contextlib.suppress(BrokenPipeError, OutputFailed):  # told below, where it fails again
+                return say_version()
         from leased.cli.dispatch import dispatch
 
         return dispatch(arguments, os.environ.copy() if env is None else env)

@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from leased.checks import check_key
-from leased.cli.output import is_terminal, milliseconds, span
+from leased.cli.output import milliseconds, span
 from leased.cli.session import Session
+from leased.cli.streams import is_terminal
 from leased.cli.waiting import holder_words
 from leased.errors import InvalidRequest, LockLost, LockNotHeld
 

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leased.cli.output import is_terminal, local_time, milliseconds, moment, murmur, printable, span
+from leased.cli.output import local_time, milliseconds, moment, printable, span
 from leased.cli.session import Session
+from leased.cli.streams import is_terminal, murmur
 from leased.cli.waiting import holder_words
 from leased.errors import InvalidRequest, StoreUnavailable
 from leased.model import Status

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from leased.cli.news import News
@@ -78,7 +77,9 @@ class Command:
             return False
         except PermissionError:
             return True
-        return sys.platform != "linux" or any(_runs_in(self.pid, stat) for stat in Path("/proc").glob("[0-9]*/stat"))
+        return sys.platform != "linux" or any(
+            _runs_in(self.pid, name) for name in os.listdir("/proc") if name.isdecimal()
+        )
 
 
 class Guard:
@@ -186,10 +187,11 @@ def _linux_prctl(option: int, value: int) -> None:
         return
 
 
-def _runs_in(group: int, stat: Path) -> bool:
+def _runs_in(group: int, process: str) -> bool:
     """Whether this entry of `/proc` is a process of the group that has not ended yet."""
     try:
-        state, _parent, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+        with open(f"/proc/{process}/stat", errors="replace") as stat:
+            state, _parent, its_group = stat.read().rpartition(")")[2].split()[:3]
     except (OSError, ValueError):
         return False
     return int(its_group) == group and state not in "ZX"

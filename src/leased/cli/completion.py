@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leased.cli.output import write
 from leased.cli.parser import build
 from leased.cli.session import Session
+from leased.cli.streams import write
 
 
 @dataclass(frozen=True, slots=True)

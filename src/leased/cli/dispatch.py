@@ -8,11 +8,15 @@ import importlib
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from leased.cli.output import Output, OutputFailed, drop, murmur, say_version, write
+from leased.cli.output import Output
 from leased.cli.parser import Parser, UsageError, build, subcommand
-from leased.cli.session import Session, Subcommand
+from leased.cli.streams import OutputFailed, drop, murmur, say_version, write
 from leased.errors import InvalidRequest, LeasedError, LockNotAcquired
+
+if TYPE_CHECKING:
+    from leased.cli.session import Subcommand
 
 _SUBCOMMANDS = {
     "run": "run",
@@ -60,7 +64,7 @@ def dispatch(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _run(arguments: list[str], environment: Mapping[str, str]) -> int:
     if sys.stdout is not None:
-        with contextlib.suppress(AttributeError, ValueError):  # whoever replaced it sees to it
+        with contextlib.suppress(AttributeError, ValueError, OSError):  # replaced, or known to be full: see `write`
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     command: tuple[str, ...] | None = None
     if subcommand(arguments) == "run" and "--" in arguments:
@@ -81,6 +85,8 @@ def _run(arguments: list[str], environment: Mapping[str, str]) -> int:
     if given.command is None:
         write(parser.format_help())
         return 0
+    from leased.cli.session import Session  # only here, where a store is likely to be asked for
+
     module = importlib.import_module(f"leased.cli.{_SUBCOMMANDS[given.command]}")
     function: Subcommand = getattr(module, given.command.replace("-", "_"))
     return function(Session(given, environment, Output.choose(environment, json=given.json), command))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from leased.cli.children import Command, Guard, find_command
 from leased.cli.news import News
-from leased.cli.output import Output, is_terminal, span
+from leased.cli.output import Output, span
 from leased.cli.plan import Plan, read_plan
 from leased.cli.session import Session
+from leased.cli.streams import is_terminal
 from leased.cli.supervise import Ended, FixedLease, Supervisor
 from leased.cli.terminal import Terminal, interrupt_own_group, wants_terminal
 from leased.cli.waiting import ENDS_WAIT, Interrupted, obtain, watched

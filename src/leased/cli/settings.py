@@ -8,7 +8,6 @@ import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote
 
 from leased.checks import shown
@@ -45,31 +44,33 @@ def find_place(option: str | None, environment: Mapping[str, str]) -> Place:
     path = _nearest_file()
     if path is not None:
         return _read(path)
-    file = _state_directory(environment) / "leased" / "locks.db"
-    return Place(f"sqlite:{quote(str(file))}", "the default for this user", chosen=False)
+    file = os.path.join(_state_directory(environment), "leased", "locks.db")
+    return Place(f"sqlite:{quote(file)}", "the default for this user", chosen=False)
 
 
-def _nearest_file() -> Path | None:
+def _nearest_file() -> str | None:
     """`leased.toml` in the working directory or the nearest directory above it that has one."""
     try:
-        here = Path.cwd()
+        directory = os.getcwd()
     except OSError:
-        return None  # the working directory was deleted
-    for directory in (here, *here.parents):
-        path = directory / FILE_NAME
-        if path.is_file():
+        return None  # it was deleted
+    while True:
+        path = os.path.join(directory, FILE_NAME)
+        if os.path.isfile(path):
             return path
-    return None
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
 
 
-def _read(path: Path) -> Place:
+def _read(name: str) -> Place:
     """The store that this file names. A file that somebody else could have written is refused, never skipped: skipping
     it would mean another store, and two runs that do not know of each other."""
     import tomllib
 
-    name = str(path)
     try:
-        with path.open("rb") as file:
+        with open(name, "rb") as file:
             state = os.fstat(file.fileno())
             if state.st_uid not in {0, os.geteuid()} or state.st_mode & stat.S_IWOTH:
                 raise InvalidRequest(
@@ -89,29 +90,30 @@ def _read(path: Path) -> Place:
     warnings = [f"{name}: unknown setting {shown(key)!r}; known is url" for key in settings if key != "url"]
     if _SECRET_IN_URL.search(url) and state.st_mode & (stat.S_IRGRP | stat.S_IROTH):
         warnings.append(f"{name} holds a password and can be read by others; chmod 600 it")
-    return Place(_anchored(url, path.parent), str(path), tuple(warnings))
+    return Place(_anchored(url, os.path.dirname(name)), name, tuple(warnings))
 
 
-def _anchored(url: str, directory: Path) -> str:
+def _anchored(url: str, directory: str) -> str:
     """The URL of a file with a relative path, taken from the directory of the settings and not from wherever we are."""
     scheme, _, rest = url.partition(":")
     if scheme.lower() != "sqlite" or rest.startswith("/") or not rest:
         return url
-    return f"{scheme}:{quote(str(directory))}/{rest}"
+    return f"{scheme}:{quote(directory)}/{rest}"
 
 
-def _state_directory(environment: Mapping[str, str]) -> Path:
+def _state_directory(environment: Mapping[str, str]) -> str:
     """Where this user's programs keep their state: `$XDG_STATE_HOME`, else a directory in the home directory, which is
     `$HOME` or, if that is not set (cron, containers), the one of the password database."""
     given = environment.get("XDG_STATE_HOME", "")
     if given.startswith("/"):
-        return Path(given)
+        return given
     home = environment.get("HOME") or _home_on_record()
     if not home.startswith("/"):
         raise StoreNotUsable(
             "there is no home directory to keep locks in", hint="name a store: --url sqlite:/PATH/locks.db"
         )
-    return Path(home, "Library", "Application Support") if sys.platform == "darwin" else Path(home, ".local", "state")
+    inside = ("Library", "Application Support") if sys.platform == "darwin" else (".local", "state")
+    return os.path.join(home, *inside)
 
 
 def _home_on_record() -> str:

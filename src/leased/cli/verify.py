@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from leased.cli.log import log_shown
-from leased.cli.output import printable, write
+from leased.cli.output import printable
 from leased.cli.session import Session
+from leased.cli.streams import write
 from leased.targets import hide_secrets
 
 if TYPE_CHECKING:

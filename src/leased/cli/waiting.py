@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from leased.cli.news import News
-from leased.cli.output import is_terminal, murmur, printable, span
+from leased.cli.output import printable, span
+from leased.cli.streams import is_terminal, murmur
 from leased.errors import LeasedError
 from leased.policy import CLEANUP_BUDGET, POLL_MAX
 
