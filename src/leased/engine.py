@@ -114,9 +114,9 @@ async def _ask_in_turn(
             break
         left = give_up_at - env.clock.now()
         if left > 0:
-            nap = max(pause(attempt, env.chance, retry_delay=retry_delay), asking.retry_after)
+            nap = pause(attempt, env.chance, retry_delay=retry_delay)
             if not asking.spent:
-                await place.rest(asking.store, asking.status, nap=nap, left=left)
+                await place.rest(asking.store, asking.status, nap=nap, left=left, least=asking.retry_after)
         elif wait > 0 or attempt > 0 or not isinstance(asking.problem, StoreUnavailable):
             break
         attempt += 1
@@ -278,7 +278,8 @@ async def renew(store: Store, env: Env, hold: Hold, *, ttl: float | None = None)
         apply_renewal(env, hold, outcome, asked_at=asked_at)
         if isinstance(outcome, Held) and outcome.lease.renewal <= number:
             break  # else this number had been used before: go on from the store's
-    return renewal_over(hold, env.clock.now()) or Renewed()
+    over = renewal_over(hold, env.clock.now())
+    return Renewed() if over is None else over
 
 
 def renewal_over(hold: Hold, now: float) -> Renewed | None:

@@ -139,23 +139,26 @@ class Place:
             await self._wait(min(left, POLL_MAX))
         return True
 
-    async def rest(self, store: Store, status: Status | None, *, nap: float, left: float) -> None:
-        """Until the next attempt: a signal, a bell, the holder's expiry, or the nap; the first one starts the watch."""
+    async def rest(self, store: Store, status: Status | None, *, nap: float, left: float, least: float = 0.0) -> None:
+        """Until the next attempt: a signal, a bell, the holder's expiry, or the nap, but for at least so many seconds;
+        the first one starts the watch."""
         line = self._line
         if line is None:
-            await self._clock.sleep(min(nap, max(left, 0.0)))
+            await self._clock.sleep(min(max(nap, least), max(left, 0.0)))
             return
-        until = self._clock.now() + min(nap, left)
+        now = self._clock.now()
+        until, not_before = now + min(nap, left), now + min(least, left)
         self.called = False
         if status is not None:
             self._note(line, status)
             if status.free_in is not None:
-                until = min(until, self._clock.now() + status.free_in)
+                until = min(until, now + status.free_in)
+        until = max(until, not_before)
         if not line.watching:
             line.watching = True
             self._clock.start(self._watch(store, line))
         while (nap := until - self._clock.now()) > 0 and not self.given_up():
-            if await self._wait(max(nap, _SHORTEST_NAP)):
+            if await self._wait(max(nap, _SHORTEST_NAP)) and self._clock.now() >= not_before:
                 return
 
     def given_up(self) -> bool:
