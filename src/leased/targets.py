@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -59,8 +60,17 @@ _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeove
 
 _lines: weakref.WeakValueDictionary[tuple[str, str], Lines] = weakref.WeakValueDictionary()
 
+_lines_mutex = threading.Lock()
+
+
+def _forget_parents() -> None:
+    global _lines_mutex
+    _lines_mutex = threading.Lock()
+    _lines.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lines.clear)
+    os.register_at_fork(after_in_child=_forget_parents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +134,14 @@ def open_store(target: Target, *, face: Face) -> Store:
 
 def lines_of(target: Target) -> Lines:
     """The lines of local waiters of one store, shared by every client of it in this process."""
-    key = (target.url, target.options.namespace)
-    lines = _lines.get(key)
-    if lines is None:
-        lines = _lines.setdefault(key, Lines())
-    return lines
+    module = _SCHEMES.get(target.scheme)
+    place = target.url if module is None else f"{target.scheme}:{import_module(module[0]).place_of(target.url)}"
+    key = (place, target.options.namespace)
+    with _lines_mutex:
+        lines = _lines.get(key)
+        if lines is None:
+            lines = _lines[key] = Lines()
+        return lines
 
 
 def check_assurance(assurance: Assurance, require: str | None, *, shown_url: str) -> None:

@@ -1,6 +1,8 @@
 """Owners: taking over one's own hold, what is reserved in a process, tokens and repeated claims."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -343,3 +345,13 @@ async def test_a_waiter_whose_grant_was_dead_on_arrival_goes_on_with_a_new_token
 
 async def _pass(world: World, seconds: float) -> None:
     world.move(seconds)
+
+
+@pytest.mark.parametrize("spelling", ["sqlite://{}/locks.db", "sqlite:{}/./locks.db", "sqlite:{}/locks%2Edb"])
+def test_a_running_block_is_known_however_its_store_is_spelled(tmp_path: Path, spelling: str) -> None:
+    """O1: no other thread of the process re-takes a running block, by whatever URL it names the same file."""
+    first, other = leased.connect(f"sqlite:{tmp_path}/locks.db"), leased.connect(spelling.format(tmp_path))
+    with first.lock("k", owner="run"), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(other.lock("k", owner="run").try_acquire).result() is None
+    first.close()
+    other.close()

@@ -340,7 +340,7 @@ _shared: dict[tuple[str, str, int | None], MemoryStore] = {}
 
 def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A001, ARG001 (as every store module)
     """The store called by this URL: `memory:` is the process's own, `memory:NAME` another one; both faces share it."""
-    name = url.partition(":")[2].strip("/")
+    name = place_of(url)
     if "?" in name:
         raise InvalidRequest("a memory: URL has no parameters of the store's own", hint="remove what follows the ?")
     key = (name, options.namespace, None if options.clock.now is now else id(options.clock))
@@ -348,6 +348,11 @@ def open(url: str, *, face: Face, options: Options) -> MemoryStore:  # noqa: A00
     if store is None:
         store = _shared.setdefault(key, MemoryStore(options.clock, shared=True))
     return store
+
+
+def place_of(url: str) -> str:
+    """The name that a URL gives its store, however it is spelled."""
+    return url.partition(":")[2].strip("/")
 
 
 def _forget_parents() -> None:

@@ -68,6 +68,11 @@ def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - th
     return ThreadedStore(store)
 
 
+def place_of(url: str) -> str:
+    """The file that a URL means, however it is spelled."""
+    return os.path.realpath(unquote(urlsplit(url).path))
+
+
 class SqliteStore:
     """Keeps locks in a file: threads and processes of one host exclude each other.
 
