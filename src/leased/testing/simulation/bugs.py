@@ -122,7 +122,7 @@ CLIENT_BUGS = (
     ),
     _bug(
         "a cancelled acquire hands nothing back",
-        "LIVE3",
+        "SAFE11",
         (_ENGINE, "acquire", "        place.leave()\n        await asking.settle()\n", "        place.leave()\n"),
     ),
     _bug(
@@ -194,16 +194,9 @@ CLIENT_BUGS = (
     _bug(
         "whoever leaves stays in the line",
         "LIVE2",
-        (
-            _QUEUE,
-            "Place.leave",
-            "line.places.remove(self)\n",
-            "line.places.remove(self)\n            line.places.append(self)\n",
-        ),
+        (_QUEUE, "Place.leave", "line.places.remove(self)", "pass"),
     ),
-    _bug(
-        "the last to come is served first", "LIVE5", (_QUEUE, "Place.__init__", "places.append(", "places.appendleft(")
-    ),
+    _bug("the last to come is served first", "LIVE5", (_QUEUE, "Place.join", "places.append(", "places.appendleft(")),
     _bug(
         "all who wait ask",
         "LIVE6",
@@ -232,12 +225,12 @@ CLIENT_BUGS = (
     _bug(
         "followers lost when their leader is cancelled",
         "LIVE4",
-        (_JOIN, "Joined._withdraw", "    if batch is not None:\n        self._pass_on()\n", ""),
+        (_JOIN, "Joined._withdraw", "        self._pass_on(member)\n", "        pass\n"),
     ),
     _bug(
         "answers of a batch mixed up",
         "SAFE3",
-        (_JOIN, "Joined._answer", "zip(batch, outcomes,", "zip(batch, list(outcomes)[::-1],"),
+        (_JOIN, "Joined._answer", "leader.batch or (), outcomes,", "leader.batch or (), list(outcomes)[::-1],"),
     ),
     _bug(
         "the lead is not passed on after a failed batch",
@@ -246,7 +239,7 @@ CLIENT_BUGS = (
             _JOIN,
             "Joined._serve",
             "        outcomes = [error] * len(batch)\n",
-            "        outcomes = [error] * len(batch)\n        self._pass_on = lambda: None\n",
+            "        outcomes = [error] * len(batch)\n        self._pass_on = lambda leader: None\n",
         ),
     ),
     _bug(

@@ -17,8 +17,8 @@ Bounds = Literal["calm", "edge", "outside"]
 RATES: dict[Bounds, float] = {"calm": 0.0015, "edge": 0.0099, "outside": 0.05}
 """How far a clock's rate is from 1 at the most."""
 
-SMALL_STEP = 0.02
-"""Seconds the store's clock may step inside the declared bound."""
+SMALL_STEP = 0.04
+"""Seconds the store's clock may step in all inside the declared bound."""
 
 KEYS = ("a", "b", "c")
 """The keys of a run; most runs use the first one or two."""
@@ -84,10 +84,10 @@ def draw_faults(chance: Random) -> Faults:
     """The faults of the run that this source of chance stands for."""
     weather = chance.random()
     storm, fair = weather < 0.25, weather > 0.83
-    on = tuple(name for name in (_HARMLESS if fair else _DRAWN) if storm or chance.random() < 0.5)
+    on = _HARMLESS if fair else tuple(name for name in _DRAWN if storm or chance.random() < 0.5)
     drawn = {name: chance.uniform(low, high) for name, (low, high) in _DRAWN.items() if name in on}
     length = chance.uniform(8.0, 25.0)
-    crowd = chance.random() < 0.1
+    crowd = chance.random() < (0.4 if fair else 0.1)
     restarts = _restarts(chance, length) if storm or (not fair and chance.random() < 0.25) else ()
     forgets = any(restart.lost for restart in restarts)  # then fencing rests on the clock, which must not be set back
     return Faults(
@@ -99,7 +99,7 @@ def draw_faults(chance: Random) -> Faults:
         bounds=_bounds(chance.random()),
         slowest=chance.choice((0.3, 1.0, 4.0)),
         restarts=restarts,
-        steps=_steps(chance, length) if not forgets and not fair and chance.random() < 0.25 else (),
+        steps=_steps(chance, length) if not forgets and not fair and chance.random() < 0.4 else (),
         switched_on=on,
         **drawn,
     )
@@ -136,5 +136,6 @@ def _restarts(chance: Random, length: float) -> tuple[Restart, ...]:
 
 
 def _steps(chance: Random, length: float) -> tuple[Step, ...]:
-    widest = chance.choice((SMALL_STEP, 5.0))
-    return tuple(Step(chance.uniform(1.0, length), chance.uniform(-widest, widest)) for _ in range(2))
+    if chance.random() < 0.7:
+        return (Step(chance.uniform(1.0, length), chance.uniform(-SMALL_STEP, SMALL_STEP)),)
+    return tuple(Step(chance.uniform(1.0, length), chance.uniform(-5.0, 5.0)) for _ in range(2))

@@ -36,7 +36,7 @@ class Judge:
         """The last lease of the key."""
         return self.state.records.get(key)
 
-    def holds(self, key: str, token: str, now: float) -> bool:
+    def holds(self, key: str, token: str, *, now: float) -> bool:
         """Whether the store holds the key for this token at this instant of its clock."""
         record = self.state.records.get(key)
         return record is not None and record.held_by(token, now)

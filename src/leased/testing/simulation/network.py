@@ -33,6 +33,7 @@ from leased.timeline import Process, Task, Timeline
 _MEAN_DELAY = 0.003
 _NOTICEABLE = 0.05
 _SLOW_WATCH = 0.12
+_CONNECTS = 0.2
 _CUT = (0.1, 8.0)
 
 
@@ -76,7 +77,7 @@ class Network:
 class Link:
     """One client's line to the store: a `Store` whose every call crosses the network.
 
-    `troubled_until` is the instant up to which something on this line went wrong; `doubled` holds the tokens of acquires
+    `troubled_until` is the instant up to which something on this line went wrong; `doubled` the tokens of acquires
     and releases that were delivered twice: the answer to one copy does not know of the other.
     """
 
@@ -86,7 +87,6 @@ class Link:
         self.process = process
         self.troubled_until = -1.0
         self.doubled: set[str] = set()
-        self.calls = 0
         self._network = network
         self._history = history
         self._timeout = timeout
@@ -161,11 +161,13 @@ class Link:
         timeline = self._network.timeline
         if timeline.current is None:
             raise GeneratorExit  # the end of time: nothing is asked any more
+        until = timeline.now + timeout / self.process.clock.rate
+        if self._network.chance.random() < _CONNECTS:
+            await self.process.clock.sleep(min(timeout, self._network.chance.expovariate(1.0 / _MEAN_DELAY)))
         call = _Call(request, timeline.current)
-        self.calls += 1
-        self._send(call, until=timeline.now + timeout / self.process.clock.rate)
+        self._send(call, until=until)
         try:
-            answer: Any = await self.process.clock.wait(timeout)
+            answer: Any = await self.process.wait(until - timeline.now)
         finally:
             call.open = False
         if answer is None or isinstance(answer, StoreUnavailable):

@@ -39,21 +39,22 @@ class Watch:
 Request = Command | Batch | Watch
 
 
-class _ServerClock:
-    """The store's clock, or the past while the store is rebuilt from its journal."""
+class ServerClock(VirtualClock):
+    """The store's clock; it shows the past while the store is rebuilt from its journal."""
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self.clock = clock
+    __slots__ = ("past",)
+
+    def __init__(self, timeline: Timeline, *, rate: float, zero: float) -> None:
+        super().__init__(timeline, rate=rate, zero=zero)
         self.past: tuple[float, float] | None = None
 
     def now(self) -> float:
-        return self.clock.now() if self.past is None else self.past[0]
+        """Seconds of this clock from its zero."""
+        return super().now() if self.past is None else self.past[0]
 
     def wall(self) -> float:
-        return self.clock.wall() if self.past is None else self.past[1]
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a store that never waits asked its clock for {name}")
+        """Seconds of this clock from its epoch."""
+        return super().wall() if self.past is None else self.past[1]
 
 
 class Server:
@@ -62,7 +63,7 @@ class Server:
     `wrap` stands between the requests and the real store; tests plant bugs there.
     """
 
-    def __init__(self, timeline: Timeline, history: History, *, clock: VirtualClock) -> None:
+    def __init__(self, timeline: Timeline, history: History, *, clock: ServerClock) -> None:
         self.clock = clock
         self.judge = Judge(history)
         self.down_until = 0.0
@@ -71,7 +72,6 @@ class Server:
         self.changed: Callable[[str], None] = lambda key: None
         self._timeline = timeline
         self._history = history
-        self._server_clock = _ServerClock(clock)
         self._journal: list[tuple[float, float, Command]] = []
         self._grants: list[int] = []
         self._open()
@@ -99,9 +99,9 @@ class Server:
         self.judge.take_back(keep)
         self._open()
         for now, wall, command in self._journal:
-            self._server_clock.past = now, wall
+            self.clock.past = now, wall
             self._execute(command)
-        self._server_clock.past = None
+        self.clock.past = None
 
     def left_over(self, *, watches: bool) -> list[str]:
         """What it still keeps, for the end of a run, after a few grants have swept it: it should be nothing."""
@@ -122,7 +122,7 @@ class Server:
         self.stepped_at = self._timeline.now
 
     def _open(self) -> None:
-        self.store = MemoryStore(self._server_clock)
+        self.store = MemoryStore(self.clock)
 
     def _handle_batch(self, who: str, batch: Batch) -> list[Outcome]:
         kept = [operation for place, operation in enumerate(batch.operations) if place not in batch.failed]

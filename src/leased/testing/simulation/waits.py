@@ -74,6 +74,7 @@ class Waits:
         self._open: dict[str, list[Acquisition]] = {}
         self._records: dict[str, Record | None] = {}
         self._versions: dict[str, int] = {}
+        self._opens: dict[str, float] = {}
 
     def begin(self, client: Client, claim: Claim, *, wait: float, brought: bool) -> Acquisition:
         """An acquire starts now."""
@@ -84,7 +85,9 @@ class Waits:
         )
         self._open.setdefault(claim.key, []).append(acquisition)
         self._history.add(client.name, "acquires", f"#{self._number}", claim, claim.token, f"wait {wait:.3f}")
-        self._look_at(claim.key)
+        version, opens = self._versions.get(claim.key, 0), self._opens.get(claim.key, 0.0)
+        due = max(self._timeline.now, opens) + _TAKEN_WITHIN
+        self._timeline.at(due, lambda: self._check_taken(claim.key, version, opens))
         return acquisition
 
     def end(self, acquisition: Acquisition, *, hold: Hold | None, left_open: bool = False) -> None:
@@ -121,14 +124,14 @@ class Waits:
         record = self._server.judge.record(key)
         if record is not self._records.get(key):
             self._records[key] = record
-            self._look_at(key)
+            self._look_at(key, changed=True)
 
     def store_reset(self) -> None:
         """The store restarted, which ends all watches, or its clock was set: look at everything anew."""
         self._restarted = True
         for key in self._open:
             self._records[key] = self._server.judge.record(key)
-            self._look_at(key)
+            self._look_at(key, changed=False)
 
     def _check_order(self, granted: Acquisition) -> None:
         """In one process, those who wait are served in the order in which they came (the holder's owner excepted)."""
@@ -162,7 +165,7 @@ class Waits:
             self._timeline.at(due, lambda: self._check_nothing_left(acquisition, token, ended))
             return
         granted = judge.granted.get(token)
-        if granted is not None and judge.holds(acquisition.claim.key, token, self._server.clock.now()):
+        if granted is not None and judge.holds(acquisition.claim.key, token, now=self._server.clock.now()):
             ghost = token in client.link.doubled  # a second copy won after a refusal: one unrenewed lease (O5)
             before = not ghost and self._server.clock.real(granted) < ended
             if before and client.calm_since < ended - _CLEANUP_GRACE:
@@ -170,21 +173,19 @@ class Waits:
         if token in client.heard.unanswered and token not in client.heard.given_back:
             self._break("SAFE11", acquisition, f"ended without {token}, which may still be granted: never abandoned")
 
-    def _look_at(self, key: str) -> None:
+    def _look_at(self, key: str, *, changed: bool) -> None:
         """Look again once somebody must have taken the key, if it is open then."""
-        record = self._server.judge.record(key)
-        now = self._timeline.now
-        opens = now if record is None else max(self._server.clock.real(record.free_at), now)
+        record, now = self._server.judge.record(key), self._timeline.now
+        opens = self._opens[key] = now if record is None else max(self._server.clock.real(record.free_at), now)
         version = self._versions[key] = self._versions.get(key, 0) + 1
         self._timeline.at(opens + _TAKEN_WITHIN, lambda: self._check_taken(key, version, opens))
-        by_release = opens <= now
-        if record is not None and (not by_release or self._notices):
+        if changed and (opens > now or self._notices):
             self._timeline.at(opens + _TAKEN_SOON, lambda: self._check_taken_soon(key, version, opens, now))
 
     def _check_taken(self, key: str, version: int, opens: float) -> None:
         """An open key is taken within a bound by someone who waits for it, if nothing is wrong with that one."""
         now = self._timeline.now
-        if self._versions[key] != version or not self._inside:
+        if self._versions.get(key, 0) != version or not self._inside:
             return
         again = math.inf
         for waiter in self._open.get(key, ()):

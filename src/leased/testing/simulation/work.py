@@ -70,7 +70,7 @@ def draw_recipe(chance: Random, faults: Faults, *, key: str, token: str) -> Reci
         held_for=chance.uniform(0.0, 2.0) * min(ttl, 2.0),
         heedless=chance.random() < 0.2,
         ending=chance.choice(("release",) * 7 + ("forget", "hand over", "release twice")),
-        retry_delay=chance.uniform(0.2, 1.0) if chance.random() < 0.2 else None,
+        retry_delay=chance.uniform(0.4, 1.0) if chance.random() < 0.3 else None,
         cancel_after=chance.uniform(0.0, longest) if cancelled else None,
         stop_after=chance.uniform(0.0, 1.0) if chance.random() < 0.05 else None,
     )

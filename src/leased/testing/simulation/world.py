@@ -15,10 +15,10 @@ from leased.testing.simulation.client import Client
 from leased.testing.simulation.faults import KEYS, RATES, SMALL_STEP, Faults, Restart, Step, draw_faults
 from leased.testing.simulation.history import History, Violation
 from leased.testing.simulation.network import Network
-from leased.testing.simulation.server import Server
+from leased.testing.simulation.server import Server, ServerClock
 from leased.testing.simulation.waits import Waits
 from leased.testing.simulation.work import Worker
-from leased.timeline import Stuck, Timeline, VirtualClock
+from leased.timeline import Stuck, Timeline
 
 _STEPS = 60_000
 _LONGEST_REST = 30.0
@@ -35,7 +35,7 @@ class World:
         self.timeline = Timeline(Random(f"order {seed}"))
         self.history = History(self.timeline)
         inside, chance = self.faults.inside, self.chance
-        clock = VirtualClock(self.timeline, rate=self._rate(), zero=chance.uniform(0.0, 1e5))
+        clock = ServerClock(self.timeline, rate=self._rate(), zero=chance.uniform(0.0, 1e5))
         self.server = Server(self.timeline, self.history, clock=clock)
         self.network = Network(self.timeline, self.server, faults=self.faults, chance=Random(f"network {seed}"))
         self.beliefs = Beliefs(self.timeline, self.history, server=self.server, inside=inside)
@@ -65,7 +65,7 @@ class World:
     def run(self) -> None:
         """Let it happen, up to the end of all work and its checks, or the first broken promise."""
         for number in range(self.faults.processes):
-            self._begin_client(f"p{number}", joined=self.chance.random() < 0.4)
+            self._begin_client(f"p{number}", joined=self.chance.random() < 0.5)
         for restart in self.faults.restarts:
             self.timeline.at(restart.at, lambda restart=restart: self._restart(restart))  # type: ignore[misc]
         for step in self.faults.steps:
