@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "default": BLOCKING,
     "aio*": ASYNC,
     "aio": ASYNC | {"default"},
-    "": BLOCKING | {"default"},
+    "": BLOCKING | {"default", "aio"},
     "__main__": {"cli"},
     "cli": COMMAND,
     "cli.*": COMMAND,

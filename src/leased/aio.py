@@ -168,8 +168,8 @@ class Locks:
         return self._client().store.assurance()
 
     async def close(self) -> None:
-        """Grant and renew nothing any more. Nothing is released under a block that still runs: its handle is lost
-        (`closed`) at its deadline, and the store is closed after the last of them."""
+        """Grant and renew nothing any more. Nothing is released under a block that still runs, and a bare handle can
+        still be released: such handles are lost (`closed`) at their deadlines, and the store goes after the last."""
         store = self._opening.close()
         if store is not None:
             await store.close()

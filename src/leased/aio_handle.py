@@ -69,7 +69,11 @@ class Handle(HandleFacts):
         free; never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: call it again."""
         if self._hold.keeper is not None:
             self._hold.keeper.discard(self._hold)
-        return await engine.release(self._client.store, self._client.env, self._hold)
+        try:
+            return await engine.release(self._client.store, self._client.env, self._hold)
+        finally:
+            if self._client.env.closed:
+                await _close_if_last(self._client)
 
     def hand_over(self) -> str:
         """The handle as text, for `restore` elsewhere; here the lease is lost (`handed_over`): neither renewed nor
@@ -144,8 +148,8 @@ class Handle(HandleFacts):
             if not hold.forked:  # else all of this is the parent's
                 client.blocks.discard(hold)
                 client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
-                if client.env.closed and not client.blocks:
-                    await client.store.close()
+                if client.env.closed:
+                    await _close_if_last(client)
         if self._stopper is not None and self._stopper.swallowed:
             raise asyncio.CancelledError
         if isinstance(error, asyncio.CancelledError) and not stopped:
@@ -210,6 +214,12 @@ class BodyStopper:
         if not self._left and not self.stopped and not self._task.done():
             self.stopped = True
             self._task.cancel("the lease was lost")
+
+
+async def _close_if_last(client: Client) -> None:
+    """After a release under locks that were closed: the last one closes the store."""
+    if client.may_go():
+        await client.store.close()
 
 
 class Scope:

@@ -90,7 +90,14 @@ class Client:
             hold.last_reason = "closed"
         for stop_keeping in self.closers:
             stop_keeping()
-        return not self.blocks
+        return self.may_go()
+
+    def may_go(self) -> bool:
+        """Whether it was closed and nothing lives any more that will need the store for its release."""
+        if not self.env.closed or self.blocks:
+            return False
+        now = self.env.clock.now()
+        return not any(hold.ended is None and hold.remaining(now) > 0 for hold in self.living())
 
 
 class PerProcess:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import suppress
 from typing import Any
 
 from leased.checks import check_key, check_owner, shown
@@ -113,14 +114,15 @@ class HandleFacts:
 
 
 def read_dump(text: object) -> dict[str, Any]:
-    """The checked contents of a dumped handle; raises `InvalidRequest`, whose message never shows any of it."""
+    """The checked contents of a dumped handle; raises `InvalidRequest`, which never holds the token."""
     hint = "pass exactly what handle.dump() or `leased acquire` gave"
     if not isinstance(text, str) or len(text) > _MAX_DUMP:
         raise InvalidRequest("this is not the text of a handle", hint=hint)
-    try:
+    value: object = None
+    with suppress(ValueError, RecursionError):  # the error of the parser would carry the whole text along
         value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InvalidRequest("this is not the text of a handle", hint=hint) from None
+    if value is None:
+        raise InvalidRequest("this is not the text of a handle", hint=hint)
     if not isinstance(value, dict) or value.get("leased") != _DUMP_VERSION:
         raise InvalidRequest("this is not the text of a handle of this version", hint=hint)
     fencing_token = value.get("fencingToken")

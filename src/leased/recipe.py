@@ -171,9 +171,10 @@ def key_maker(template: str, fn: Callable[..., Any]) -> Callable[..., str]:
             if parameter.kind is parameter.VAR_KEYWORD:
                 values = {**values.pop(parameter.name, {}), **values}
         try:
-            return check_key(template.format_map(values))
-        except (KeyError, AttributeError, IndexError) as error:
+            key = template.format_map(values)
+        except (KeyError, AttributeError, IndexError, ValueError, TypeError) as error:
             raise InvalidRequest(f"key template {shown(template)!r} cannot be filled in: {error!r}") from None
+        return check_key(key)
 
     return make
 

@@ -65,7 +65,11 @@ class Handle(HandleFacts):
         free; never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: call it again."""
         if self._hold.keeper is not None:
             self._hold.keeper.discard(self._hold)
-        return step(engine.release(self._client.store, self._client.env, self._hold))
+        try:
+            return step(engine.release(self._client.store, self._client.env, self._hold))
+        finally:
+            if self._client.env.closed:
+                _close_if_last(self._client)
 
     def hand_over(self) -> str:
         """The handle as text, for `restore` elsewhere; here the lease is lost (`handed_over`): neither renewed nor
@@ -141,8 +145,8 @@ class Handle(HandleFacts):
             if not hold.forked:  # else all of this is the parent's
                 client.blocks.discard(hold)
                 client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
-                if client.env.closed and not client.blocks:
-                    step(client.store.close())
+                if client.env.closed:
+                    _close_if_last(client)
         lost = hold.lost_reason(client.env.clock.now())
         return ending_error(self._recipe, hold, error=error, lost=lost, returns=returns)
 
@@ -159,6 +163,12 @@ class Handle(HandleFacts):
         if hold.keeper is not None:
             hold.keeper.discard(hold)
         return lost
+
+
+def _close_if_last(client: Client) -> None:
+    """After a release under locks that were closed: the last one closes the store."""
+    if client.may_go():
+        step(client.store.close())
 
 
 class Scope:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,3 +227,19 @@ def test_closing_while_others_take_handles() -> None:
     assert client.bare.moved
     assert handle._hold.last_reason == "closed"
     handle._hold.end("closed")
+
+
+async def test_a_bare_handle_can_be_released_after_the_closing(face: Face, tmp_path: Path) -> None:
+    """L11: closing takes nobody's handle away: its release still frees the key, and the store goes after the last."""
+    url = f"sqlite:{tmp_path / 'locks.db'}"
+    locks = face.module.connect(url)
+    first, second = await done(locks.lock("a").acquire()), await done(locks.lock("b").acquire())
+    await done(locks.close())
+    assert await done(first.release())
+    assert await done(second.release())
+    with pytest.raises(StoreNotUsable):
+        await done(locks._opening._client.store.status("a", timeout=1.0))
+    others = face.module.connect(url)
+    assert not (await done(others.status("a"))).held
+    assert not (await done(others.status("b"))).held
+    await done(others.close())

@@ -222,6 +222,8 @@ async def test_a_template_that_cannot_be_filled_in_is_refused_before_asking(worl
     fn = of_its_face(world, never)
     with pytest.raises(InvalidRequest, match="name"):
         await done(world.locks.lock("order:{name.id}")(fn)(object()))
+    with pytest.raises(InvalidRequest, match="filled in"):
+        await done(world.locks.lock("order:{name:d}")(fn)("text"))
     for bad in ("", "x" * 256, "line\nbreak"):
         with pytest.raises(InvalidRequest) as raised:
             await done(world.locks.lock("{name}")(fn)(bad))

@@ -132,6 +132,7 @@ async def test_a_broken_text_is_refused_unseen(world: World, text: Any) -> None:
     with pytest.raises(InvalidRequest) as raised:
         await done(world.locks.restore(text))
     assert "TOKEN-OF-SOMEBODY" not in str(raised.value)
+    assert raised.value.__context__ is None  # the parser's error would carry the text along
     assert world.store.requests == 0
 
 

@@ -20,12 +20,13 @@ from leased.stores._forks import ForkMutex, follow_forks
 
 _T = TypeVar("_T")
 _CLOSE_TIME = 1.0
+_GRACE = 0.5
 
 
 class _Call:
     """One call on its way: begun by the worker, or withdrawn when its time is up, whichever comes first."""
 
-    __slots__ = ("_answer", "_free", "_loop", "_undo", "_until", "_work")
+    __slots__ = ("_alarm", "_answer", "_free", "_loop", "_undo", "_until", "_work")
 
     def __init__(
         self,
@@ -40,10 +41,12 @@ class _Call:
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Any] = self._loop.create_future()
         self._free = threading.Lock()
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def answer(self, timeout: float) -> Any:
         """What the store says; while the call has not begun, not later than its time-out."""
-        alarm = None if timeout == math.inf else self._loop.call_later(timeout, self._withdraw, timeout)
+        if timeout != math.inf:
+            self._alarm = self._loop.call_later(timeout, self._withdraw, timeout)
         try:
             return await self._answer
         except asyncio.CancelledError:
@@ -51,8 +54,8 @@ class _Call:
                 self._give_up(self._answer.result())
             raise
         finally:
-            if alarm is not None:
-                alarm.cancel()
+            if self._alarm is not None:
+                self._alarm.cancel()
 
     def run(self) -> None:
         """Run it to its end, whatever became of the caller, and give the answer to its loop."""
@@ -84,10 +87,13 @@ class _Call:
         return self._free.acquire(blocking=False)
 
     def _withdraw(self, timeout: float) -> None:
-        """End it without an answer unless it has begun; then its store sees to it that it ends."""
+        """End it without an answer. Once it has begun its store sees to its end, unless that hangs as well."""
         if self._take():
             message = f"earlier calls kept the store busy for {timeout:.3g} s: nothing was changed"
             self._fail(StoreUnavailable(message, applied=False))
+        else:
+            message = f"the store did not come back within {timeout:.3g} s and {_GRACE:g} s more"
+            self._alarm = self._loop.call_later(_GRACE, self._fail, StoreUnavailable(message, applied=None))
 
     def _succeed(self, result: Any) -> None:
         if self._answer.done():

@@ -8,6 +8,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Literal
 
 from leased.clocks import now
@@ -41,6 +42,10 @@ _Ended = Literal["retaken", "force_released", "expired", "released", "abandoned"
 
 def _digest(token: str) -> bytes:
     return sha256(token.encode()).digest()
+
+
+def _same(kept: bytes | None, token: bytes) -> bool:
+    return kept is not None and compare_digest(kept, token)
 
 
 class _Record:
@@ -116,10 +121,10 @@ class MemoryStore:
             now = self._now()
             record = self._records.get(claim.key)
             if record is not None:
-                if record.token == token and now < record.expires_at:
+                if _same(record.token, token) and now < record.expires_at:
                     record.late = record.late or claim.late
                     return Held(self._lease(claim.key, claim.token, record, now))
-                if record.token == token or self._marked(token, now):
+                if _same(record.token, token) or self._marked(token, now):
                     return Contended(self._status(claim.key, record, now), ended=True)
                 if record.live(now) and claim.owner is not None and record.owner == claim.owner:
                     self._mark(record.token, "retaken", now)
@@ -143,7 +148,7 @@ class MemoryStore:
         with self._mutex:
             now = self._now()
             record = self._records.get(key)
-            if record is None or record.token != digest or now >= record.expires_at:
+            if record is None or not _same(record.token, digest) or now >= record.expires_at:
                 return Lost(self._lost_reason(record, digest, now))
             if number > record.renewal:
                 record.renewal = number
@@ -160,7 +165,7 @@ class MemoryStore:
         with self._mutex:
             now = self._now()
             record = self._records.get(key)
-            mine = record is not None and record.token == digest
+            mine = record is not None and _same(record.token, digest)
             if late or (mine and record is not None and record.late):
                 self._mark(digest, "released", now)
             if record is None or not mine:
@@ -178,7 +183,7 @@ class MemoryStore:
             now = self._now()
             record = self._records.get(key)
             self._mark(digest, "abandoned", now)
-            if record is None or record.token != digest or now >= record.expires_at:
+            if record is None or not _same(record.token, digest) or now >= record.expires_at:
                 return
             self._end(key, record, free_at=now, now=now)
         self._ring(key)
@@ -300,7 +305,7 @@ class MemoryStore:
                 bell()
 
     def _lost_reason(self, record: _Record | None, token: bytes, now: float) -> LostReason:
-        if record is not None and record.token == token:
+        if record is not None and _same(record.token, token):
             return "max_hold" if now >= record.deadline else "expired"
         mark = self._marks.get(token)
         if mark is not None and mark[1] in ("retaken", "force_released"):

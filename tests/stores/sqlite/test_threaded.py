@@ -292,3 +292,21 @@ def test_releases_are_seen_by_every_face(tmp_path: Path) -> None:
     store.offset = 5.0
     assert store.offset == 5.0
     run(store.close())
+
+
+def test_a_call_that_hangs_once_it_has_begun_does_not_hold_its_caller() -> None:
+    """S4, W2: a store that does not come back itself leaves its caller without an answer soon after the time-out."""
+
+    async def main() -> None:
+        gated = Gated()
+        store = ThreadedStore(gated)
+        claim = Claim("slow", "t" * 32, 30.0)
+        try:
+            with pytest.raises(StoreUnavailable, match="did not come back") as raised:
+                await store.acquire(claim, timeout=0.01)
+            assert raised.value.applied is None
+        finally:
+            gated.gate.set()
+        await store.close()
+
+    asyncio.run(main())
