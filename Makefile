@@ -43,8 +43,9 @@ smoke: setup ## build the wheel, try it in an empty environment of every Python 
 	@sh scripts/smoke_wheel.sh
 
 .PHONY: simulate
-simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time; a failure prints the seed that repeats it
+simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, then hunt every planted bug; failures print seeds
 	$(BIN)/python -m leased.testing.simulation --seeds $(SEEDS)
+	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
 
 .PHONY: bench
 bench: setup ## measure against floors and peers, write docs/benchmarks.md (ROW="memory-pair import": only these rows)
