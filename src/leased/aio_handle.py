@@ -86,12 +86,17 @@ class Handle(HandleFacts):
     def on_lost(self, callback: Hook) -> None:
         """Call `callback` once, without arguments, when the lease is lost; at once if it is. An async function runs as
         a task of this loop, any other in a thread of its own."""
-        self._hook(self._hold.lost_hooks, callback, now=self.lost)
+        if self._hold.forked:  # those that are registered already are the parent's
+            run_hook(self._safe(callback))
+            return
+        self._hook(self._hold.lost_hooks, callback)
+        if self.lost:
+            self._hold.run_lost_hooks(run_hook)
 
     def on_at_risk(self, callback: Hook) -> None:
         """Call `callback` once when renewals have been failing for a third of the lease. An async function runs as a
         task of this loop, any other in a thread of its own."""
-        self._hook(self._hold.at_risk_hooks, callback, now=False)
+        self._hook(self._hold.at_risk_hooks, callback)
 
     async def __aenter__(self) -> Handle:
         """Enter a block under this lease, which releases it at its end. Raises `LockLost` or `LockNotHeld` if over."""
@@ -110,15 +115,13 @@ class Handle(HandleFacts):
         if ending is not None:
             raise ending from _unless_cancelled(error)
 
-    def _hook(self, hooks: list[Hook], callback: Hook, *, now: bool) -> None:
-        run_hook = self._client.env.run_hook
+    def _safe(self, callback: Hook) -> Hook:
         is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__)
-        hook = _LoopHook(callback, key=self.key) if is_async else guarded(callback, key=self.key)
-        if now and run_hook is not None:
-            run_hook(hook)
-            return
-        hooks.append(hook)
-        if self._hold.keeper is None and self._hold.ended is None:
+        return _LoopHook(callback, key=self.key) if is_async else guarded(callback, key=self.key)
+
+    def _hook(self, hooks: list[Hook], callback: Hook) -> None:
+        hooks.append(self._safe(callback))
+        if self._hold.keeper is None and self._hold.ended is None and not self.lost:
             self._client.keep(self._hold, renewing=False)
 
     def _enter_block(self, lock: object, *, taken_at: str) -> None:

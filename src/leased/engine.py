@@ -310,8 +310,7 @@ def _tell_loss(env: Env, hold: Hold, reason: LostReason) -> None:
         hold.stop()
     env.tell("lost", hold.key, lock=hold.name, data={"reason": reason, "fencing_token": hold.fencing_token})
     if hold.lost_hooks and env.run_hook is not None:
-        for hook in hold.lost_hooks:
-            env.run_hook(hook)
+        hold.run_lost_hooks(env.run_hook)
 
 
 async def release(store: Store, env: Env, hold: Hold) -> Released:

@@ -154,6 +154,15 @@ class Hold:
             self.ended = reason
             return True
 
+    def run_lost_hooks(self, run_hook: Callable[[Hook], None]) -> None:
+        """Call each hook of the loss once, whoever comes first to it."""
+        while self.lost_hooks:
+            try:
+                hook = self.lost_hooks.pop(0)
+            except IndexError:  # another thread was quicker
+                return
+            run_hook(hook)
+
     def lost_reason(self, now: float) -> LostReason | None:
         """Why the lease is lost, at its deadline or as the store said; `None` while held, and after a release."""
         if self.forked:

@@ -13,7 +13,7 @@ from leased.clocks import step
 from leased.errors import LeasedError, LockNotAcquired, LockNotHeld
 from leased.handle import HandleFacts
 from leased.hold import Hold, Hook
-from leased.hooks import guarded
+from leased.hooks import guarded, run_hook
 from leased.interrupt import BodyInterrupted, Interrupter, spared
 from leased.model import Claim, Contended, LostReason, Released, Renewed
 from leased.recipe import Recipe, not_acquired
@@ -81,11 +81,16 @@ class Handle(HandleFacts):
 
     def on_lost(self, callback: Hook) -> None:
         """Call `callback` once, without arguments, in a thread of its own, when the lease is lost; at once if it is."""
-        self._hook(self._hold.lost_hooks, callback, now=self.lost)
+        if self._hold.forked:  # those that are registered already are the parent's
+            run_hook(guarded(callback, key=self.key))
+            return
+        self._hook(self._hold.lost_hooks, callback)
+        if self.lost:
+            self._hold.run_lost_hooks(run_hook)
 
     def on_at_risk(self, callback: Hook) -> None:
         """Call `callback` once, in a thread of its own, when renewals have been failing for a third of the lease."""
-        self._hook(self._hold.at_risk_hooks, callback, now=False)
+        self._hook(self._hold.at_risk_hooks, callback)
 
     def __enter__(self) -> Handle:
         """Enter a block under this lease, which releases it at its end. Raises `LockLost` or `LockNotHeld` if over."""
@@ -108,14 +113,9 @@ class Handle(HandleFacts):
         if ending is not None:
             raise ending from error
 
-    def _hook(self, hooks: list[Hook], callback: Hook, *, now: bool) -> None:
-        run_hook = self._client.env.run_hook
-        hook = guarded(callback, key=self.key)
-        if now and run_hook is not None:
-            run_hook(hook)
-            return
-        hooks.append(hook)
-        if self._hold.keeper is None and self._hold.ended is None:
+    def _hook(self, hooks: list[Hook], callback: Hook) -> None:
+        hooks.append(guarded(callback, key=self.key))
+        if self._hold.keeper is None and self._hold.ended is None and not self.lost:
             self._client.keep(self._hold, renewing=False)
 
     def _enter_block(self, lock: object, *, taken_at: str) -> None:

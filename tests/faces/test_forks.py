@@ -84,8 +84,12 @@ def test_an_inherited_handle_is_inert_and_says_so(url: str) -> None:
     run(
         """
         handle = locks.lock("k", ttl=30, renew=True).acquire()
+        handle.on_lost(lambda: os._exit(9))
 
         def work():
+            told = threading.Event()
+            handle.on_lost(told.set)
+            assert told.wait(5)
             assert (handle.lost, handle.lost_reason, handle.remaining()) == (True, "forked", 0)
             assert handle.release().reason == "not_holder"
             outcome = handle.renew()

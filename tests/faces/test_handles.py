@@ -4,11 +4,13 @@ import asyncio
 import gc
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 import leased
 from leased import InvalidRequest, LockLost, LockNotHeld, StoreUnavailable
+from leased.engine import lose
 from tests.faces.world import Async, Blocking, World, block, done, recorded
 
 LOG = logging.getLogger("leased")
@@ -304,6 +306,25 @@ async def test_a_release_that_finds_the_lease_over_tells_the_hooks(world: World)
     world.move(11)
     await done(handle.release())
     await world.until(seen.is_set)
+
+
+async def test_a_loss_in_the_very_moment_of_registering_is_told_once(world: World) -> None:
+    """L5: a lease that is lost while `on_lost` is on its way still calls the hook, and no hook twice."""
+    handle = await world.take(world.locks.lock("k", ttl=10))
+    called: list[str] = []
+    handle.on_lost(lambda: called.append("first"))
+
+    class LosesFirst(list[Any]):
+        def append(self, item: Any) -> None:
+            lose(handle._client.env, handle._hold, "taken")
+            super().append(item)
+
+    handle._hold.lost_hooks = LosesFirst(handle._hold.lost_hooks)
+    handle.on_lost(lambda: called.append("second"))
+    await world.until(lambda: len(called) == 2)
+    handle.on_lost(lambda: called.append("third"))
+    await world.until(lambda: len(called) == 3)
+    assert sorted(called) == ["first", "second", "third"]
 
 
 async def test_hooks_are_not_called_after_a_release(world: World) -> None:
