@@ -15,7 +15,9 @@ def _bug(name: str, promise: str, *edits: tuple[str, str, str]) -> Bug:
 STORE_BUGS = (
     _bug("two owners without a name are the same owner", "SAFE1", (_ACQUIRE, "claim.owner is not None and ", "")),
     _bug(
-        "release without comparing tokens", "SAFE4", (_RELEASE, "record is not None and _same(record.token, digest)", "True")
+        "release without comparing tokens",
+        "SAFE4",
+        (_RELEASE, "record is not None and _same(record.token, digest)", "True"),
     ),
     _bug("renewal without comparing tokens", "SAFE4", (_RENEW, "not _same(record.token, digest) or ", "")),
     _bug(
@@ -41,7 +43,9 @@ STORE_BUGS = (
         "leases end a little early", "SAFE6", ("_Record.live", "now < self.expires_at", "now < self.expires_at - 0.05")
     ),
     _bug(
-        "a retry is refused by its own hold", "SAFE7", (_ACQUIRE, "_same(record.token, token) and now <", "False and now <")
+        "a retry is refused by its own hold",
+        "SAFE7",
+        (_ACQUIRE, "_same(record.token, token) and now <", "False and now <"),
     ),
     _bug("renewal numbers ignored", "SAFE8", (_RENEW, "if number > record.renewal:", "if number >= 0:")),
     _bug("re-take by any owner", "SAFE1", (_ACQUIRE, "record.owner == claim.owner", "record.owner is not None")),
