@@ -93,9 +93,12 @@ def min_ttl(margin: float = CLOCK_MARGIN) -> float:
 
 
 def pause(attempt: int, chance: Chance, *, retry_delay: float | None = None) -> float:
-    """The nap in seconds after the given attempt (counted from 0): `POLL_MIN` doubling to `POLL_MAX`, jittered."""
+    """The nap in seconds after the given attempt (counted from 0): `POLL_MIN` doubling to `POLL_MAX`, or `retry_delay`.
+
+    Jittered, but for the longest: the naps before it have spread the waiters, and one check a second is enough.
+    """
     whole = min(POLL_MAX, POLL_MIN * 2.0 ** min(attempt, 10)) if retry_delay is None else min(POLL_MAX, retry_delay)
-    return whole * (0.5 + 0.5 * chance.random())
+    return whole * (0.5 + 0.5 * chance.random()) if whole < POLL_MAX else POLL_MAX
 
 
 def call_timeout(operation_timeout: float, *, wait: float, left: float) -> float:
