@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,12 +43,15 @@ class Interrupts:
 
     def run(self, work: Callable[[], Any]) -> Any:
         """What the work returns; the interrupt is raised in it, once."""
-        before = sys.gettrace()
+        before, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()  # what a collection calls is interrupted without effect, and without anybody being told
         sys.settrace(self._trace)
         try:
             return work()
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
         ours = _is_ours(frame)
@@ -56,7 +60,7 @@ class Interrupts:
             return None
         if frame.f_back is not None and not frame.f_code.co_name.startswith("__"):
             self._python_calls.add(frame.f_back)  # no signal is looked for as it returns
-        if frame.f_code.co_name in ("__del__", "_remove", "<genexpr>"):  # what they raise may go nowhere
+        if frame.f_code.co_name in ("__del__", "_remove", "remove", "<genexpr>"):  # what they raise may go nowhere
             return None
         frame.f_trace_lines = False
         frame.f_trace_opcodes = ours
