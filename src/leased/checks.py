@@ -17,8 +17,8 @@ Duration: TypeAlias = float | str | timedelta
 """Seconds as a number, a `timedelta`, or text such as `"1m30s"` or `"250ms"`."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|[smhdw])")
-_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)")
+_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|[smhdw])", re.ASCII)
+_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _RESERVED_METADATA = frozenset({"host", "pid", "program"})
 
 
@@ -66,6 +66,8 @@ def check_prefix(prefix: object) -> str:
     """The beginning of keys itself, any text; or `InvalidRequest`."""
     if not isinstance(prefix, str):
         raise InvalidRequest(f"a prefix is text, not {type(prefix).__name__} ({shown(prefix)})", hint="'' is all keys")
+    if any(unicodedata.category(character) == "Cs" for character in prefix):
+        raise InvalidRequest(f"the prefix {shown(prefix)!r} has a surrogate character, which no key can have")
     return prefix
 
 
@@ -117,7 +119,7 @@ def check_ttl(value: object, *, margin: float) -> float:
 
 def check_wait(value: object) -> float:
     """A wait in seconds; `FOREVER` is allowed, any other endless or negative one is not."""
-    return FOREVER if value == FOREVER else seconds(value, what="wait")
+    return FOREVER if isinstance(value, float) and value == FOREVER else seconds(value, what="wait")
 
 
 def check_span(value: object, *, what: str, least: float = 0.0, most: float = MAX_TTL) -> float:

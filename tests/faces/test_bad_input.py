@@ -58,6 +58,9 @@ NO_DURATIONS: list[Any] = [
     "soon",
     "1 m",
     "1m 30s",
+    "\u0663s",
+    "\uff15",
+    Decimal("sNaN"),
     "30sec",
     "m",
     "1m30",
@@ -392,7 +395,7 @@ async def test_a_forced_release_takes_a_whole_number(world: World) -> None:
     assert not handle.lost
 
 
-@pytest.mark.parametrize("prefix", [None, 7, b"k"])
+@pytest.mark.parametrize("prefix", [None, 7, b"k", "\ud800"])
 async def test_a_list_takes_text(world: World, prefix: Any) -> None:
     """L7: a prefix that is no text is refused."""
     with pytest.raises(InvalidRequest, match="prefix"):

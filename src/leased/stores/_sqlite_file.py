@@ -57,8 +57,14 @@ def open_file(path: str, *, library: Driver, boot_id: str, patience: Patience) -
         _refuse_network(real)
         if not os.path.exists(real):
             _make(real, library, boot_id=boot_id, patience=patience)
-        if not stat.S_ISREG(os.stat(real).st_mode):
+        found = os.stat(real)
+        if not stat.S_ISREG(found.st_mode):
             raise StoreNotUsable(f"{path} is not a file", hint="name a file, which may be one that does not exist yet")
+        if found.st_nlink > 1:
+            raise StoreNotUsable(
+                f"{path} has {found.st_nlink} names (hard links), and who uses another one is not excluded",
+                hint="remove the other names, or copy the file",
+            )
     except OSError as error:
         raise from_system(path, error) from error
     while True:

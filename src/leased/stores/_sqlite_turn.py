@@ -28,7 +28,7 @@ class Turn:
         if self._file is not None:
             return
         beside = f"{os.path.realpath(path)}-turn"
-        flags = os.O_RDONLY | os.O_NOFOLLOW
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # or a pipe in its place would hold us
         with contextlib.suppress(OSError):
             try:
                 self._file = os.open(beside, flags)

@@ -52,7 +52,7 @@ def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - th
             f"an SQLite file is on this host, not on {shown(parts.netloc.rpartition('@')[2])!r}",
             hint="write sqlite:///absolute/path.db",
         )
-    path = unquote(parts.path)
+    path = _readable(parts.path)
     if path.startswith("~"):
         raise InvalidRequest(
             f"the path {shown(path)!r} begins with ~, which only a shell expands",
@@ -71,6 +71,20 @@ def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - th
 def place_of(url: str) -> str:
     """The file that a URL means, however it is spelled."""
     return os.path.realpath(unquote(urlsplit(url).path))
+
+
+def _readable(path: str) -> str:
+    """The path in a URL as text that both SQLite and the system take; or `InvalidRequest`."""
+    try:
+        path = unquote(path, errors="strict")
+        path.encode()
+    except UnicodeError:
+        raise InvalidRequest(
+            f"the path {shown(path)!r} is not UTF-8", hint="rename the file or its directory"
+        ) from None
+    if "\0" in path:
+        raise InvalidRequest(f"the path {shown(path)!r} has a NUL character", hint="remove it")
+    return path
 
 
 class SqliteStore:

@@ -92,6 +92,32 @@ def test_a_link_leads_to_the_file(make: Make, path: Path, tmp_path: Path) -> Non
     assert link.is_symlink()
 
 
+def test_a_second_name_of_the_file_is_refused(make: Make, path: Path, tmp_path: Path) -> None:
+    """Under a hard link SQLite would keep another journal: both names are refused, and one alone works again."""
+    assert isinstance(hold(make()), Held)
+    second = tmp_path / "second.db"
+    os.link(path, second)
+    for name in (path, second):
+        with pytest.raises(StoreNotUsable, match="2 names"):
+            hold(make(name), token="other")
+    second.unlink()
+    assert isinstance(hold(make(), token="other"), Contended)
+
+
+def test_a_pipe_in_the_place_of_the_turn_holds_nobody(make: Make, path: Path) -> None:
+    """What stands where the file for turns belongs makes nobody wait, whatever it is (C063)."""
+    os.mkfifo(f"{path}-turn")
+    assert isinstance(hold(make()), Held)
+    assert isinstance(hold(make(), token="other"), Contended)
+
+
+@pytest.mark.parametrize("url", ["sqlite:a%00b", "sqlite:a\0b", "sqlite:x\udcff.db", "sqlite:x%FF.db"])
+def test_a_path_that_is_no_text_is_refused_by_the_url(url: str) -> None:
+    """A path with NUL, or that is not UTF-8, is `InvalidRequest` and never another file."""
+    with pytest.raises(InvalidRequest, match="NUL|not UTF-8"):
+        open_store(url, face="blocking", options=Options(BlockingClock()))
+
+
 def test_a_relative_path_means_the_directory_of_its_making(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
