@@ -6,7 +6,7 @@ import pytest
 
 from leased.errors import AccessDenied, RateLimited, StoreNotUsable, StoreUnavailable
 from leased.hold import Hold
-from leased.model import Claim, Contended
+from leased.model import Claim, Contended, Held
 from leased.timeline import Cancelled
 from tests.engine.rig import Rig, claim_on
 
@@ -242,9 +242,10 @@ def test_a_fixed_lease_asks_for_what_is_left_of_it() -> None:
     asked: list[float] = []
 
     class Noting(type(rig.memory)):  # type: ignore[misc]  # the store's own class, with a note
-        async def acquire(self, claim: Claim, *, timeout: float) -> object:
+        async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
             asked.append(round(claim.ttl + rig.clock.now(), 6))
-            return await super().acquire(claim, timeout=timeout)
+            answer: Held | Contended = await super().acquire(claim, timeout=timeout)
+            return answer
 
     rig.memory.__class__ = Noting
     hold = rig.run(rig.acquire(claim_on(ttl=20), wait=15, fixed=True), until=15)
