@@ -74,7 +74,14 @@ class Doorbell:
             self._ring_here(sound)
         pipe = self._pipe
         own = "" if pipe is None else pipe.name
-        for room, ringing in _by_room(self._directory, sounds).items():
+        rooms = _by_room(self._directory, sounds)
+        if len(rooms) > 1:  # a batch: one look tells in which of its rooms anybody has ever waited
+            try:
+                entered = {os.path.join(self._directory, name) for name in os.listdir(self._directory)}
+            except OSError:
+                return
+            rooms = {room: ringing for room, ringing in rooms.items() if room in entered}
+        for room, ringing in rooms.items():
             try:
                 names = os.listdir(room)
             except OSError:
