@@ -29,7 +29,10 @@ def program(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if program(page)], ids=page_id)
 def test_python_examples_run(page: Path, tmp_path: Path) -> None:
-    """The Python blocks of a page run one after the other, in one namespace, without a warning."""
+    """The Python blocks of a page run one after the other, in one namespace, without a warning.
+
+    C124: `how-to/run-once.md` lets eight threads meet, of which one may find the work undone.
+    """
     path = tmp_path / "page.py"
     path.write_text(program(page))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASED_")}
