@@ -43,7 +43,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=9,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, f"{page_id(page)}:\n{done.stderr.replace(str(path), page_id(page))}"
