@@ -6,7 +6,7 @@ All of this rests on the declared clock bounds; outside them nothing is checked 
 from __future__ import annotations
 
 from leased.hold import Hold
-from leased.policy import RENEWAL_GRID, SLACK
+from leased.policy import CLOCK_MARGIN, RENEWAL_GRID, SLACK
 from leased.testing.simulation.client import Client
 from leased.testing.simulation.history import History
 from leased.testing.simulation.server import Server
@@ -90,6 +90,12 @@ class Beliefs:
             if hold.ended is None and hold.token in client.heard.lost and belief.active(self._timeline.now):
                 self._break("H2", belief, "is still believed in after the store said that it is lost")
 
+    def renews(self, client: Client, token: str) -> None:
+        """A client asks for a renewal: not for a lease that it knows to be over."""
+        beliefs = [belief for belief in self._by_client.get(client, ()) if belief.hold.token == token]
+        if beliefs and all(belief.hold.ended is not None for belief in beliefs):
+            self._break("H1", beliefs[0], f"is over ({beliefs[0].hold.ended}), and renewed all the same")
+
     def store_changed(self, key: str) -> None:
         """The store executed something on this key."""
         for belief in self._by_key.get(key, ()):
@@ -153,8 +159,10 @@ class Beliefs:
     def _check_renewals(self, belief: Belief) -> None:
         """A lease that is renewed does not run out while nothing is wrong."""
         client, record = belief.client, self._server.judge.record(belief.hold.key)
-        if record is not None and record.expires_at >= record.deadline - _NEARLY_OVER:
-            return  # it was as good as over in any case
+        if record is not None:
+            margin = _NEARLY_OVER + CLOCK_MARGIN * record.terms.max_hold
+            if record.expires_at >= record.deadline - margin:
+                return  # it was as good as over in any case
         if belief.real_until - belief.extended_at < _RENEWAL_TAKES:
             return  # there was no time for an answer
         if client.calm_since < belief.extended_at - _RENEWAL_GRACE and not self._excused(belief):

@@ -95,6 +95,18 @@ CLIENT_BUGS = (
         ),
     ),
     _bug(
+        "what was released is renewed",
+        "H1",
+        (_KEEPER, "Keeper._renew", "if hold.ended is None and hold.renewing:", "if True:"),
+        (_KEEPER, "Keeper.discard", "        hold.keeper = None\n", "        return\n"),
+        (
+            _KEEPER,
+            "Keeper._step",
+            "if hold.ended is not None:",
+            "if hold.ended is not None and hold.outcome is not None:",
+        ),
+    ),
+    _bug(
         "a failed renewal is not tried again",
         "H1",
         (
@@ -114,6 +126,16 @@ CLIENT_BUGS = (
         "an unanswered attempt forgotten",
         "SAFE11",
         (_ENGINE, "_Asking.attempt", "self._owed = unsure or not answered", "self._owed = False"),
+    ),
+    _bug(
+        "the store is not told of an unanswered attempt",
+        "SAFE5",
+        (_ENGINE, "_Asking.attempt", "self.claim = replace(claim, late=True)", "pass"),
+    ),
+    _bug(
+        "a limit ends a wait",
+        "R2",
+        (_ENGINE, "_Asking.finish", "(wait <= 0 or unanswered)", "True"),
     ),
     _bug(
         "a refusal taken as proof after an unanswered attempt",
@@ -185,7 +207,9 @@ CLIENT_BUGS = (
         "LIVE2",
         (_QUEUE, "Place.rest", "if status.free_in is not None:", "if False:"),
     ),
-    _bug("naps without bound", "LIVE2", (_POLICY, "pause", "min(POLL_MAX, POLL_MIN", "max(POLL_MAX, 4.0 * POLL_MIN")),
+    _bug(
+        "naps without bound", "LIVE2", (_POLICY, "pause", "< POLL_MAX else POLL_MAX", "< POLL_MAX else 3.0 * POLL_MAX")
+    ),
     _bug(
         "the next waiter is not woken when the front leaves",
         "LIVE2",

@@ -41,6 +41,7 @@ class Client:
         timeout: float,
         joined: bool,
         died: Callable[[Client], None],
+        renews: Callable[[Client, str], None],
     ) -> None:
         self.process = process
         self.name = process.name
@@ -55,7 +56,9 @@ class Client:
             Joined(self.link, process.clock) if joined else self.link,
             now=lambda: process.timeline.now,
             asks=self._asks,
+            renews=lambda token: renews(self, token),
             failed=self._failed,
+            waits=self._waits,
         )
         self.store: Store = self.heard
         self.env = Env(process.clock, chance, self.mint, Lines(), timeout=timeout, run_hook=_run_hook)
@@ -122,6 +125,9 @@ class Client:
     def _asks(self, claim: Claim) -> None:
         if self.barred(claim):
             self._history.break_off("O1", f"{self.name} asks for {claim.key!r} under the owner of its running block")
+
+    def _waits(self, claim: Claim) -> bool:
+        return any(one.wait > 0 and claim.token in one.tokens for one in self.acquiring.values())
 
     def _failed(self, asked_at: float) -> None:
         if self.calm_since < asked_at:

@@ -64,6 +64,7 @@ class Faults:
     slow_watch: float = 0.0
     cancel: float = 0.0
     failed_member: float = 0.0
+    refused: float = 0.0
     restarts: tuple[Restart, ...] = ()
     steps: tuple[Step, ...] = ()
     switched_on: tuple[str, ...] = field(default=(), compare=False)
@@ -118,6 +119,7 @@ _DRAWN = {
     "slow_watch": (0.0, 1.0),
     "cancel": (0.25, 0.25),
     "failed_member": (0.0, 0.1),
+    "refused": (0.0, 0.1),
 }
 
 

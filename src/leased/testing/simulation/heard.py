@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from leased.errors import StoreUnavailable
+from leased.errors import LeasedError, StoreUnavailable
 from leased.model import Abandon, Assurance, Claim, Contended, Held, Lost, Operation, Released, Renew, Status
+from leased.policy import MIN_CALL_TIMEOUT
 from leased.store import Bell, Outcome, Store
 
 
@@ -16,7 +17,8 @@ class Heard:
 
     `asking`: claims under way. `unanswered`: an acquire of it may have happened unheard. `unsure`: so may a release.
     `given_back`: it was abandoned, or tried to be. `lost`: the store said that it holds nothing. `looked`: when the
-    last refusal on a key was heard. `failed(asked_at)` is told of each call without an answer.
+    last refusal on a key was heard by one who waits. `failed(asked_at)` is told of calls that had time for an answer
+    and got none.
     """
 
     def __init__(
@@ -25,12 +27,16 @@ class Heard:
         *,
         now: Callable[[], float],
         asks: Callable[[Claim], None],
+        renews: Callable[[str], None],
         failed: Callable[[float], None],
+        waits: Callable[[Claim], bool],
     ) -> None:
         self._store = store
         self._now = now
         self._asks = asks
+        self._renews = renews
         self._failed = failed
+        self._waits = waits
         self.asking: dict[str, Claim] = {}
         self.lost: set[str] = set()
         self.looked: dict[str, float] = {}
@@ -48,17 +54,18 @@ class Heard:
         self._asks(claim)
         self.asking[claim.token] = claim
         try:
-            with self._noting(self.unanswered, claim.token):
+            with self._noting(self.unanswered, claim.token, timeout=timeout):
                 outcome = await self._store.acquire(claim, timeout=timeout)
         finally:
             del self.asking[claim.token]
-        if isinstance(outcome, Contended):
+        if isinstance(outcome, Contended) and self._waits(claim):
             self.looked[claim.key] = self._now()
         return outcome
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        with self._noting(set(), token):
+        self._renews(token)
+        with self._noting(set(), token, timeout=timeout):
             outcome = await self._store.renew(key, token, ttl=ttl, number=number, timeout=timeout)
         if isinstance(outcome, Lost):
             self.lost.add(token)
@@ -66,13 +73,13 @@ class Heard:
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        with self._noting(self.unsure, token):
+        with self._noting(self.unsure, token, timeout=timeout):
             return await self._store.release(key, token, late=late, timeout=timeout)
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
         self.given_back.add(token)
-        with self._noting(set(), token):
+        with self._noting(set(), token, timeout=timeout):
             await self._store.abandon(key, token, timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
@@ -98,7 +105,10 @@ class Heard:
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`."""
         self.given_back.update(one.token for one in operations if isinstance(one, Abandon))
-        with self._noting(set(), ""):
+        for operation in operations:
+            if isinstance(operation, Renew):
+                self._renews(operation.token)
+        with self._noting(set(), "", timeout=timeout):
             outcomes = await self._store.many(operations, timeout=timeout)
         for operation, outcome in zip(operations, outcomes, strict=True):
             if isinstance(operation, Renew) and isinstance(outcome, Lost):
@@ -114,15 +124,20 @@ class Heard:
         await self._store.close()
 
     @contextmanager
-    def _noting(self, tokens: set[str], token: str) -> Iterator[None]:
+    def _noting(self, tokens: set[str], token: str, *, timeout: float) -> Iterator[None]:
         """Note the token, unless the store answers or says that nothing happened."""
         asked_at, known = self._now(), token in tokens
         tokens.add(token)
         try:
             yield
         except StoreUnavailable as error:
-            self._failed(asked_at)
+            if timeout >= MIN_CALL_TIMEOUT:
+                self._failed(asked_at)
             if error.applied is False and not known:
+                tokens.discard(token)
+            raise
+        except LeasedError:  # refused: nothing was done
+            if not known:
                 tokens.discard(token)
             raise
         if not known:

@@ -18,7 +18,9 @@ _TOLERANCE = 1e-5
 class Judge:
     """Knows, from the answers alone, who holds what; breaks the run off at the first answer outside the contract.
 
-    A restart that loses grants takes it back to an earlier state, but never lets fencing tokens go back.
+    `announced` are tokens that a client held although an attempt of theirs went unanswered: the store was to be told of
+    it, so that no late copy of the attempt is granted later. A restart that loses grants takes the judge back to an
+    earlier state, but never lets fencing tokens go back.
     """
 
     def __init__(self, history: History) -> None:
@@ -28,6 +30,7 @@ class Judge:
         self.abandoned: set[str] = set()
         self.granted: dict[str, float] = {}
         self.excused: set[str] = set()
+        self.announced: set[str] = set()
         self._history = history
         self._highest: dict[str, int] = {}
         self._states = [self.state]
@@ -68,6 +71,8 @@ class Judge:
                 if record is not None and record.held_by(claim.token, now):
                     return
                 self._granted(claim.key, lease.fencing_token)
+                if claim.token in self.granted and claim.token in self.announced - self.excused:
+                    self._history.break_off("SAFE5", f"a late copy of {claim.token} was granted after its hold")
                 self.granted[claim.token] = now
                 if record is not None and record.held(now) and record.token is not None:
                     self.forced.add(record.token)
@@ -94,9 +99,9 @@ def _settled(state: State, command: Command, *, before: State, now: float) -> St
     if not isinstance(command, Release | Abandon | ForceRelease):
         return state
     record = state.records.get(command.key)
-    if record is None or record is before.records.get(command.key) or record.closed(now):
+    if record is None or record is before.records.get(command.key) or record.held(now) or record.closed(now):
         return state
-    return state.put(replace(record, free_at=-math.inf))
+    return state.put(replace(record, token=None, free_at=-math.inf))
 
 
 def _alike(answer: object, expected: object) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Literal
 
-from leased.errors import LeasedError, StoreUnavailable
+from leased.errors import AccessDenied, LeasedError, RateLimited, StoreUnavailable
 from leased.model import (
     Abandon,
     Acquire,
@@ -218,7 +218,10 @@ class Link:
             if network.chance.random() < 0.7:
                 self._reply(call, StoreUnavailable("connection refused", applied=False), delay=network.delay())
             return
-        answer = network.server.handle(self.process.name, call.request)
+        if isinstance(call.request, Acquire | Renew) and network.hits(network.faults.refused):
+            answer: Any = self._refuse()
+        else:
+            answer = network.server.handle(self.process.name, call.request)
         if not call.open:
             return
         if self._cut_in > now or network.hits(network.faults.lost_answer):
@@ -228,6 +231,15 @@ class Link:
         delay = network.delay()
         self._troubled_by(delay, until=until)
         self._reply(call, answer if isinstance(answer, LeasedError) else (answer,), delay=delay)
+
+    def _refuse(self) -> LeasedError:
+        """A service that has limits and rules refuses: nothing is done."""
+        chance = self._network.chance
+        if chance.random() < 0.2:
+            return AccessDenied("refused by a rule")
+        retry_after = chance.uniform(0.0, 1.0)
+        self.troubled(self._network.timeline.now + retry_after + _NOTICEABLE)
+        return RateLimited("too many requests", retry_after=retry_after)
 
     def _reply(self, call: _Call, answer: object, *, delay: float) -> None:
         def hand_over() -> None:

@@ -100,6 +100,8 @@ class Waits:
             if acquisition.cancelled:
                 self._break("L12", acquisition, "became holder after it was cancelled")
             self._check_order(acquisition)
+            if hold.token in acquisition.client.heard.unanswered:
+                self._server.judge.announced.add(hold.token)
         self._check_return(acquisition)
         for token in acquisition.tokens:
             if (hold is None or token != hold.token) and not (left_open and token == acquisition.claim.token):
@@ -166,7 +168,8 @@ class Waits:
             return
         granted = judge.granted.get(token)
         if granted is not None and judge.holds(acquisition.claim.key, token, now=self._server.clock.now()):
-            ghost = token in client.link.doubled  # a second copy won after a refusal: one unrenewed lease (O5)
+            # A second copy that wins after a refusal is one unrenewed lease (O5); a brought token may come from before.
+            ghost = token in client.link.doubled or acquisition.brought
             before = not ghost and self._server.clock.real(granted) < ended
             if before and client.calm_since < ended - _CLEANUP_GRACE:
                 self._break("LIVE3", acquisition, f"ended without {token}, and the store still holds the key for it")

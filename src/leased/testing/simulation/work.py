@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from leased.engine import acquire, lose, release, renew, restore
-from leased.errors import LeasedError, StoreUnavailable
+from leased.errors import AccessDenied, LeasedError, RateLimited, StoreUnavailable
 from leased.hold import Hold
 from leased.model import Claim, Contended, Released, Terms
 from leased.policy import FOREVER
@@ -129,6 +129,11 @@ class Worker:
             )
         except StoreUnavailable:
             open_token = recipe.brought
+        except AccessDenied:
+            world.history.add(client.name, "denied", recipe.claim.key)
+        except RateLimited:
+            if recipe.wait > 0:
+                world.history.break_off("R2", f"a wait for {recipe.claim.key!r} ended in a limit, not in its own time")
         except Cancelled:
             if not acquisition.cancelled:
                 raise

@@ -106,6 +106,7 @@ class World:
             timeout=timeout,
             joined=joined,
             died=self._replace,
+            renews=self.beliefs.renews,
         )
         self.clients.append(client)
         process.after = lambda: self._stepped(client)
