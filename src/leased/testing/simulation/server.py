@@ -67,7 +67,6 @@ class Server:
         self.clock = clock
         self.judge = Judge(history)
         self.down_until = 0.0
-        self.stepped_at = -1.0
         self.store: MemoryStore
         self.changed: Callable[[str], None] = lambda key: None
         self._timeline = timeline
@@ -119,7 +118,6 @@ class Server:
         """Step the store's clock."""
         self._history.add("store", "clock step", f"{seconds:+.4f} s")
         self.clock.step(seconds)
-        self.stepped_at = self._timeline.now
 
     def _open(self) -> None:
         self.store = MemoryStore(self.clock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
@@ -291,8 +290,3 @@ class Worker:
 
 def _give_up(acquisition: Acquisition) -> None:
     acquisition.gave_up = True
-
-
-def longest(recipe: Recipe) -> float:
-    """Seconds after which a recipe is over for certain."""
-    return (0.0 if math.isinf(recipe.wait) else recipe.wait) + recipe.held_for
