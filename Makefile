@@ -28,6 +28,7 @@ run: setup ## see it work: two runs of one job side by side, one of them refused
 
 .PHONY: test
 test: setup lint ## everything that must pass: lint, then all tests (ARGS="…" goes to pytest)
+	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 .PHONY: lint
