@@ -275,7 +275,9 @@ def test_a_closed_environment_ends_a_wait_and_hands_back_a_grant() -> None:
     waiting = rig.start(rig.acquire(claim_on(), wait=600))
     rig.pass_time(5)
     rig.env.closed = True
+    asked = len(rig.asked("acquire"))
     rig.pass_time(1.01)
+    assert len(rig.asked("acquire")) == asked
     with pytest.raises(StoreNotUsable):
         waiting.result()
     rig.env.closed = False

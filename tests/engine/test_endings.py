@@ -154,6 +154,17 @@ def test_renewal_of_a_held_lease() -> None:
     assert hold.ttl == 30
 
 
+def test_renewal_leaves_time_for_another_try() -> None:
+    """H1: a call made for a lease may take a third of its ttl, or the operation timeout if that is less."""
+    for ttl, timeout in ((6.0, 2.0), (60.0, 5.0)):
+        rig = Rig(timeout=5.0)
+        hold = rig.granted(ttl=ttl)
+        assert rig.run(renew(rig.store, rig.env, hold), until=rig.timeline.now)
+        rig.keep(hold)
+        rig.pass_time(ttl / 2)
+        assert [call.timeout for call in rig.store.calls if call.operation == "renew"] == pytest.approx([timeout] * 2)
+
+
 def test_renewal_of_a_lost_lease_asks_nobody() -> None:
     """A hold that is over is not renewed: false with the reason."""
     rig = Rig()

@@ -42,6 +42,21 @@ def test_rule_2_an_acquisition_that_lapsed_untaken_has_ended_too() -> None:
     assert answer.ended
 
 
+def test_rule_2_a_copy_that_comes_after_the_release_is_refused() -> None:
+    """O5: an attempt went unanswered, its repetition won, and the hold was released: the first copy, which arrives only
+    now, is refused, for the store was told that it may come."""
+    rig = Rig()
+    rig.store.lose_request("acquire")
+    claim = claim_on(ttl=60)
+    hold = rig.run(rig.acquire(claim), until=rig.timeline.now)
+    assert isinstance(hold, Hold)
+    assert hold.late
+    assert rig.run(release(rig.store, rig.env, hold), until=rig.timeline.now)
+    answer = rig.run(rig.memory.acquire(claim, timeout=1), until=rig.timeline.now)
+    assert isinstance(answer, Contended)
+    assert answer.ended
+
+
 def test_rule_3_belief_ends_before_the_release_leaves_and_the_token_is_kept() -> None:
     """The hold is over before the first byte; an unanswered release can be repeated with the same token."""
     rig = Rig()

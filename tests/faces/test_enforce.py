@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import leased
-from leased import LeaseDeadlineExceeded, LockLost, LockNotAcquired, LockTimeout
+from leased import LeaseDeadlineExceeded, LockLost, LockNotAcquired, LockTimeout, sync_lock
 from leased.clocks import BlockingClock
 from leased.stores.memory import MemoryStore
 from tests.faces.world import Async, Blocking, World, block, done
@@ -236,6 +236,37 @@ def test_a_thread_that_was_struck_can_be_traced_afterwards() -> None:
     """H5: nothing stays behind in the interpreter: a debugger or a measurement of coverage works after such a block."""
     ended = subprocess.run([sys.executable, "-c", _TRACED], capture_output=True, text=True, timeout=9, check=True)
     assert ended.stdout == "traced\n"
+
+
+def test_a_thread_on_its_way_out_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H5: nothing is injected between the end of the body and the moment in which the block takes strikes back."""
+    world = World(Blocking())
+    leaving, go_on = threading.Event(), threading.Event()
+    interrupters: list[Any] = []
+    original: Any = vars(sync_lock)["being_left"]
+
+    def slowly(*arguments: Any, **names: Any) -> Any:
+        scope: Any = original(*arguments, **names)
+        interrupters.append(scope._interrupter)
+        leaving.set()
+        go_on.wait(5)
+        return scope
+
+    monkeypatch.setattr(sync_lock, "being_left", slowly)
+    worker = world.start(lambda: by_block(enforced(world), lambda: None))
+
+    async def main() -> None:
+        await world.until(leaving.is_set)
+        world.move(11)
+        await world.until(lambda: world.named("lost"))
+        spin_a_while()
+        assert not interrupters[0].struck
+        go_on.set()
+        with pytest.raises(LeaseDeadlineExceeded):
+            await worker.result()
+        assert not interrupters[0].struck
+
+    world.run(main)
 
 
 def test_nested_enforced_blocks_end_from_the_inside() -> None:
