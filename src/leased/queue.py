@@ -171,6 +171,7 @@ class Place:
         if line is None and not self._reserves:
             return
         with lines._mutex:
+            front = line is not None and lines._front(line) in (self, None)  # before its own block bars it
             if self._reserves and self.owner is not None:
                 if block_of is not None:
                     lines._reserved[self.key, self.owner] = block_of
@@ -178,7 +179,6 @@ class Place:
                     lines._free(self.key, self.owner)
                     self._reserves = False
             if line is not None:
-                front = lines._front(line) in (self, None)
                 if self in line.places:
                     line.places.remove(self)
                 if not line.places:
