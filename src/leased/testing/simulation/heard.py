@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from leased.errors import LeasedError, StoreUnavailable
+from leased.errors import AccessDenied, LeasedError, StoreUnavailable
 from leased.model import Abandon, Assurance, Claim, Contended, Held, Lost, Operation, Released, Renew, Status
 from leased.policy import MIN_CALL_TIMEOUT
 from leased.store import Bell, Outcome, Store
@@ -16,9 +16,9 @@ class Heard:
     """What the engine of one client knows, by token.
 
     `asking`: claims under way. `unanswered`: an acquire of it may have happened unheard. `unsure`: so may a release.
-    `given_back`: it was abandoned, or tried to be. `lost`: the store said that it holds nothing. `looked`: when the
-    last refusal on a key was heard by one who waits. `failed(asked_at)` is told of calls that had time for an answer
-    and got none.
+    `given_back`: it was abandoned, or tried to be. `lost`: the store said that it holds nothing. `denied`: a rule
+    refused it. `looked`, by key: when the last refusal was heard by one who waits. `failed(asked_at)` is told of calls
+    that had time for an answer and got none.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Heard:
         self._waits = waits
         self.asking: dict[str, Claim] = {}
         self.lost: set[str] = set()
+        self.denied: set[str] = set()
         self.looked: dict[str, float] = {}
         self.unanswered: set[str] = set()
         self.unsure: set[str] = set()
@@ -136,7 +137,9 @@ class Heard:
             if error.applied is False and not known:
                 tokens.discard(token)
             raise
-        except LeasedError:  # refused: nothing was done
+        except LeasedError as error:  # refused: nothing was done
+            if isinstance(error, AccessDenied):
+                self.denied.add(token)
             if not known:
                 tokens.discard(token)
             raise

@@ -57,7 +57,8 @@ class Acquisition:
 
     def waits(self, now: float) -> bool:
         """Whether it still asks for the key, and will."""
-        return self.ended is None and not self.cancelled and not self.gave_up and self.client.alive and now < self.until
+        leaves = self.cancelled or self.gave_up or self.tokens[-1] in self.client.heard.denied
+        return self.ended is None and not leaves and self.client.alive and now < self.until
 
 
 class Waits:
