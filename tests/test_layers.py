@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "handle": VALUES | {"hold", "observe", "recipe"},
     "targets": VALUES | {"observe", "queue", "join"},
     "stores": set(),
-    "stores.*": VALUES | {"clocks", "targets", "wire", "stores._*"},
+    "stores.*": VALUES | {"clocks", "observe", "targets", "wire", "stores._*"},
     "client": SHARED - {"keeper"},
     "scope": SHARED - {"keeper", "client"},
     "keeper": CORE,

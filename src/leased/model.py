@@ -244,7 +244,8 @@ class Assurance:
 
     `exclusive` is one of `EXCLUSIVITY`; `early_loss` says whether a lease can end before its expiry without release
     or force; `durable` what survives; `takeover` who decides that a lease is over; `fence` under which condition
-    fencing tokens rise; `clock_margin` the share of each lease given up for clock rates.
+    fencing tokens rise; `clock_margin` the share of each lease given up for clock rates. `known` is false until the
+    server was asked: nothing else then counts.
     """
 
     exclusive: str
@@ -254,6 +255,19 @@ class Assurance:
     fence: str
     clock_margin: float = CLOCK_MARGIN
     notes: tuple[str, ...] = ()
+    known: bool = True
+
+
+UNASKED = Assurance(
+    exclusive="unknown",
+    early_loss=True,
+    durable="unknown",
+    takeover="unknown",
+    fence="unknown",
+    notes=("the server was not asked yet: the first use of a lock does that",),
+    known=False,
+)
+"""The assurance of a store on a server, before the first connection."""
 
 
 def read_metadata(text: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ EventName: TypeAlias = Literal[
     "release_failed",
     "force_released",
     "denied",
+    "clock_warning",
+    "assurance_changed",
 ]
 
 
@@ -26,7 +28,8 @@ EventName: TypeAlias = Literal[
 class Event:
     """Something that happened to a lock. `lock` is its declared name (for labels), `key` the raw key (for logs).
 
-    `data` holds plain values such as `reason`, `waited` or `fencing_token`; never a token.
+    `data` holds plain values such as `reason`, `waited` or `fencing_token`; never a token. What happened to a store
+    (`clock_warning`, `assurance_changed`) has an empty key and names the store in `data`.
     """
 
     name: EventName
@@ -46,6 +49,8 @@ LOGGED: dict[EventName, int] = {
     "release_failed": logging.WARNING,
     "force_released": logging.INFO,
     "denied": logging.WARNING,
+    "clock_warning": logging.WARNING,
+    "assurance_changed": logging.WARNING,
 }
 """The events that an operator should know of, and the level at which they are logged."""
 
@@ -62,12 +67,23 @@ def report(
     level = LOGGED.get(name)
     if level is not None and log.isEnabledFor(level):
         log.log(level, "lease on %r: %s%s", key, name.replace("_", " "), _details(data))
-    if observer is None:
-        return
+    if observer is not None:
+        _tell(observer, Event(name, key, lock, data or {}))
+
+
+def report_store(observer: Observer | None, name: EventName, *, store: str, data: Mapping[str, Any]) -> None:
+    """As `report`, for what happened to a whole store. `store` is its URL as it may be shown."""
+    level = LOGGED.get(name, logging.INFO)
+    log.log(level, "%s: %s%s", store, name.replace("_", " "), _details(data))
+    if observer is not None:
+        _tell(observer, Event(name, "", None, {"store": store, **data}))
+
+
+def _tell(observer: Observer, event: Event) -> None:
     try:
-        observer(Event(name, key, lock, data or {}))
+        observer(event)
     except Exception:  # an observer is somebody else's code: it must not be able to harm locking
-        log.exception("the observer failed on %s of key %r", name, key)
+        log.exception("the observer failed on %s of key %r", event.name, event.key)
 
 
 def _details(data: Mapping[str, Any] | None) -> str:

@@ -6,8 +6,8 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -29,7 +29,10 @@ ENTRY_POINT_GROUP = "leased.stores"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a store is opened with besides its URL. Times are in seconds."""
+    """What a store is opened with besides its URL. Times are in seconds.
+
+    `own` has the `leased_…` parameters that only this store knows, as text.
+    """
 
     clock: Clock
     timeout: float = OPERATION_TIMEOUT
@@ -39,6 +42,7 @@ class Options:
     takeover: Literal["margin", "observe"] = "margin"
     require: str | None = None
     observer: Observer | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 class Opener(Protocol):
@@ -49,13 +53,35 @@ class Opener(Protocol):
         ...
 
 
-_SCHEMES: dict[str, tuple[str, bool]] = {
-    "memory": ("leased.stores.memory", False),
-    "sqlite": ("leased.stores.sqlite", True),
-}
-"""Scheme to module, and whether concurrent operations are joined into batches."""
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """A built-in store: its module, whether concurrent operations are joined into batches, and its own parameters."""
 
-_LATER = ("redis", "rediss", "valkey", "postgresql", "postgres", "mysql", "mariadb", "dynamodb", "etcd", "nats", "http")
+    module: str
+    joined: bool = True
+    parameters: tuple[str, ...] = ()
+
+
+_REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
+_POSTGRES = _Scheme("leased.stores.postgres", parameters=("table", "pool"))
+_MYSQL = _Scheme("leased.stores.mysql", parameters=("table", "pool"))
+
+_SCHEMES: dict[str, _Scheme] = {
+    "memory": _Scheme("leased.stores.memory", joined=False),
+    "sqlite": _Scheme("leased.stores.sqlite"),
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "redis+cluster": _REDIS,
+    "rediss+cluster": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+sentinel": _REDIS,
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+}
+
+_LATER = ("dynamodb", "etcd", "nats", "http")
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, str], Lines] = weakref.WeakValueDictionary()
@@ -98,23 +124,28 @@ def read_url(url: str, options: Options, **given: object) -> Target:
     if mine:
         rest = urlencode([pair for pair in pairs if not pair[0].startswith("leased_")])
         url = f"{before}?{rest}" if rest else before
-    defaults = {field.name: field.default for field in fields(Options)}
+    defaults = {option.name: option.default for option in fields(Options)}
+    builtin = _SCHEMES.get(scheme)
+    own: dict[str, str] = {}
     for name, value in mine.items():
         if name not in _TEXT_OPTIONS:
-            known = ", ".join(f"leased_{option}" for option in _TEXT_OPTIONS)
+            if builtin is None or name in builtin.parameters:
+                own[name] = value
+                continue
+            known = ", ".join(f"leased_{option}" for option in (*_TEXT_OPTIONS, *builtin.parameters))
             raise InvalidRequest(f"the URL has the unknown parameter leased_{shown(name)}", hint=f"known are {known}")
         if given.get(name, defaults.get(name)) != defaults.get(name):
             raise InvalidRequest(f"{name} is given twice: as leased_{name} in the URL and as an argument")
         given[name] = value
-    return Target(url, scheme, hide_secrets(url), _check_options(options, given))
+    return Target(url, scheme, hide_secrets(url), _check_options(replace(options, own=own), given))
 
 
 def open_store(target: Target, *, face: Face) -> Store:
     """The store of a target; a scheme that is not built in is looked up among the installed entry points."""
-    module = _SCHEMES.get(target.scheme)
+    builtin = _SCHEMES.get(target.scheme)
     opener: Opener
-    if module is not None:
-        opener = import_module(module[0]).open
+    if builtin is not None:
+        opener = import_module(builtin.module).open
     else:
         from importlib.metadata import entry_points  # half of all that importing leased would load
 
@@ -125,7 +156,7 @@ def open_store(target: Target, *, face: Face) -> Store:
     store = opener(target.url, face=face, options=target.options)
     if store.mode not in ("any", face):
         raise StoreNotUsable(f"the store of {target.shown} is {store.mode} and was opened for {face} callers")
-    if module is not None and module[1]:
+    if builtin is not None and builtin.joined:
         from leased.join import Joined
 
         return Joined(store, target.options.clock)
@@ -134,8 +165,8 @@ def open_store(target: Target, *, face: Face) -> Store:
 
 def lines_of(target: Target) -> Lines:
     """The lines of local waiters of one store, shared by every client of it in this process."""
-    module = _SCHEMES.get(target.scheme)
-    place = target.url if module is None else f"{target.scheme}:{import_module(module[0]).place_of(target.url)}"
+    builtin = _SCHEMES.get(target.scheme)
+    place = target.url if builtin is None else f"{builtin.module}:{import_module(builtin.module).place_of(target.url)}"
     key = (place, target.options.namespace)
     with _lines_mutex:
         lines = _lines.get(key)
@@ -145,8 +176,8 @@ def lines_of(target: Target) -> Lines:
 
 
 def check_assurance(assurance: Assurance, require: str | None, *, shown_url: str) -> None:
-    """Raise `StoreNotUsable` if the store gives less than what is required of exclusion."""
-    if require is not None and exclusivity_rank(assurance.exclusive) < exclusivity_rank(require):
+    """Raise `StoreNotUsable` if the store gives less than what is required of exclusion, as far as that is known."""
+    if require is not None and assurance.known and exclusivity_rank(assurance.exclusive) < exclusivity_rank(require):
         notes = f": {'; '.join(assurance.notes)}" if assurance.notes else ""
         raise StoreNotUsable(
             f"{shown_url} gives exclusivity {assurance.exclusive!r}, and {require!r} is required{notes}",

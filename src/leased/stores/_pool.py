@@ -1,0 +1,194 @@
+"""Connections for calls, one for each that is under way; holding a lease or waiting for one occupies none."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.store import Clock, Signal
+from leased.stores._forks import ForkMutex, follow_forks, keep_forever
+
+
+class Connection(Protocol):
+    """What a pool keeps: a driver's connection, or a thin case around one. It must allow weak references."""
+
+    def usable(self) -> bool:
+        """Whether it may be used again, without asking the server: false once the other side has closed it."""
+        ...
+
+    def close(self) -> None:
+        """Close it at once, whatever it was doing; never waits, never raises, and works after its loop has ended."""
+        ...
+
+
+_C = TypeVar("_C", bound=Connection)
+
+
+class _Place(Generic[_C]):
+    """What belongs to one event loop, or to all blocking callers: connections of one loop are useless in another."""
+
+    __slots__ = ("idle", "living", "opening", "waiting")
+
+    def __init__(self) -> None:
+        self.idle: list[_C] = []
+        self.living: weakref.WeakSet[_C] = weakref.WeakSet()  # forgets what an interrupted caller could not give back
+        self.opening = 0
+        self.waiting: deque[Signal] = deque()
+
+
+class Pool(Generic[_C]):
+    """At most `most` connections at a time for blocking callers, and as many for each event loop.
+
+    Nothing is opened before it is needed. The one used last is used next. Whoever finds all of them in use waits for
+    one, within his own time. A forked child has none of its parent's, and never closes them.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[float], Coroutine[Any, Any, _C]],
+        *,
+        clock: Clock,
+        most: int,
+        loop: Callable[[], Any] | None = None,
+    ) -> None:
+        """`connect` opens one within so many seconds. `loop` tells where an async caller runs; without it: blocking."""
+        self._connect = connect
+        self._clock = clock
+        self._most = most
+        self._loop = loop
+        self._mutex = ForkMutex()
+        self._places: dict[Any, _Place[_C]] = {}
+        self._closed = False
+        follow_forks(self)
+
+    async def take(self, seconds: float) -> _C:
+        """A connection for one call, to be given back or dropped. `StoreUnavailable` after so many seconds."""
+        give_up_at = self._clock.now() + seconds
+        signal: Signal | None = None
+        try:
+            while True:
+                with self._mutex.lock:
+                    place = self._place()
+                    found = place.idle.pop() if place.idle else None
+                    may_open = found is None and len(place.living) + place.opening < self._most
+                    if may_open:
+                        place.opening += 1
+                    elif found is None and signal is None:
+                        signal = self._clock.signal()
+                        place.waiting.append(signal)
+                if found is not None:
+                    if found.usable():
+                        return found
+                    self.drop(found)
+                    continue
+                left = give_up_at - self._clock.now()
+                if may_open:
+                    return await self._open(place, max(left, 0.0))
+                if left <= 0 or signal is None:
+                    raise StoreUnavailable(
+                        f"all {self._most} connections were in use for {seconds:.3g} s", applied=False
+                    )
+                await signal.wait(left)
+                with self._mutex.lock:
+                    if signal not in place.waiting:  # it was called: if it has to wait again, then at the end
+                        signal = None
+        finally:
+            if signal is not None:
+                self._leave(place, signal)
+
+    def give(self, connection: _C) -> None:
+        """Back for the next caller."""
+        with self._mutex.lock:
+            place = self._places.get(self._here())
+            kept = not self._closed and place is not None and connection in place.living
+            if kept and place is not None:
+                place.idle.append(connection)
+                _call_next(place)
+        if not kept:
+            connection.close()
+
+    def drop(self, connection: _C) -> None:
+        """Close one that may not be used again: broken, or in the middle of an exchange that was given up."""
+        connection.close()
+        with self._mutex.lock:
+            for place in self._places.values():
+                if connection in place.living:
+                    place.living.discard(connection)
+                    _call_next(place)
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use once it is given back; a later call raises `StoreNotUsable`."""
+        with self._mutex.lock:
+            self._closed = True
+            idle = [connection for place in self._places.values() for connection in place.idle]
+            for place in self._places.values():
+                place.idle.clear()
+        for connection in idle:
+            connection.close()
+
+    def check_open(self) -> None:
+        """Raise `StoreNotUsable` once closed."""
+        if self._closed:
+            raise StoreNotUsable("this store was closed", hint="connect again")
+
+    def before_fork(self) -> None:
+        """See `leased.stores._forks`."""
+        self._mutex.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        """See `leased.stores._forks`."""
+        self._mutex.after_fork_in_parent()
+
+    def after_fork_in_child(self) -> None:
+        """See `leased.stores._forks`. What is in use is kept as well: no thread here will give it back."""
+        self._mutex.after_fork_in_child()
+        for place in self._places.values():
+            for connection in [*place.idle, *place.living]:
+                keep_forever(connection)
+        self._places = {}
+
+    async def _open(self, place: _Place[_C], seconds: float) -> _C:
+        connection: _C | None = None
+        try:
+            connection = await self._connect(seconds)
+            return connection
+        finally:
+            with self._mutex.lock:
+                place.opening -= 1
+                if connection is not None:
+                    place.living.add(connection)
+                else:
+                    _call_next(place)
+
+    def _here(self) -> Any:
+        return None if self._loop is None else self._loop()
+
+    def _place(self) -> _Place[_C]:
+        """That of the caller; those of loops that have ended go, with their connections. The mutex is held."""
+        self.check_open()
+        loop = self._here()
+        place = self._places.get(loop)
+        if place is None:
+            for ended in [other for other in self._places if other is not None and other.is_closed()]:
+                for connection in self._places.pop(ended).living:
+                    connection.close()
+            place = self._places[loop] = _Place()
+        return place
+
+    def _leave(self, place: _Place[_C], signal: Signal) -> None:
+        """Wait no longer; whoever was called and does not use it passes the call on."""
+        with self._mutex.lock:
+            with contextlib.suppress(ValueError):
+                place.waiting.remove(signal)
+                return
+            if place.idle or len(place.living) + place.opening < self._most:
+                _call_next(place)
+
+
+def _call_next(place: _Place[Any]) -> None:
+    if place.waiting:
+        place.waiting.popleft().set()
