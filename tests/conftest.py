@@ -5,6 +5,9 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+# Servers are there for every test that asks for one, and are started when the first does.
+pytest_plugins = ["tests.servers.fixtures"]
+
 settings.register_profile(
     "ci",
     derandomize=True,
