@@ -62,6 +62,7 @@ class Pool(Generic[_C]):
         self._loop = loop
         self._mutex = ForkMutex()
         self._places: dict[Any, _Place[_C]] = {}
+        self._inherited: set[int] = set()
         self._closed = False
         follow_forks(self)
 
@@ -109,11 +110,11 @@ class Pool(Generic[_C]):
                 place.idle.append(connection)
                 _call_next(place)
         if not kept:
-            connection.close()
+            self._close(connection)
 
     def drop(self, connection: _C) -> None:
         """Close one that may not be used again: broken, or in the middle of an exchange that was given up."""
-        connection.close()
+        self._close(connection)
         with self._mutex.lock:
             for place in self._places.values():
                 if connection in place.living:
@@ -147,8 +148,9 @@ class Pool(Generic[_C]):
         """See `leased.stores._forks`. What is in use is kept as well: no thread here will give it back."""
         self._mutex.after_fork_in_child()
         for place in self._places.values():
-            for connection in [*place.idle, *place.living]:
+            for connection in tuple(place.living):
                 keep_forever(connection)
+                self._inherited.add(id(connection))
         self._places = {}
 
     async def _open(self, place: _Place[_C], seconds: float) -> _C:
@@ -163,6 +165,10 @@ class Pool(Generic[_C]):
                     place.living.add(connection)
                 else:
                     _call_next(place)
+
+    def _close(self, connection: _C) -> None:
+        if id(connection) not in self._inherited:
+            connection.close()
 
     def _here(self) -> Any:
         return None if self._loop is None else self._loop()
