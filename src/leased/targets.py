@@ -163,6 +163,17 @@ def open_store(target: Target, *, face: Face) -> Store:
     return store
 
 
+def schema_of(target: Target) -> str:
+    """The statements that make what a store needs on its server; `InvalidRequest` where it needs nothing made."""
+    builtin = _SCHEMES.get(target.scheme)
+    if builtin is None and target.scheme not in _LATER:
+        raise InvalidRequest(f"what the store of {target.shown} needs is known to its author")
+    schema = None if builtin is None else getattr(import_module(builtin.module), "schema", None)
+    if schema is None:
+        raise InvalidRequest(f"the store of {target.shown} needs no schema", hint="it can be used at once")
+    return str(schema(target.url, options=target.options))
+
+
 def lines_of(target: Target) -> Lines:
     """The lines of local waiters of one store, shared by every client of it in this process."""
     builtin = _SCHEMES.get(target.scheme)

@@ -33,6 +33,7 @@ def test_help_names_every_subcommand_and_exit_status(cli: Cli) -> None:
         "release",
         "force-release",
         "doctor",
+        "schema",
         "verify",
         "completion",
     ):

@@ -27,6 +27,7 @@ _SUBCOMMANDS = {
     "renew": "by_handle",
     "release": "by_handle",
     "doctor": "doctor",
+    "schema": "schema",
     "verify": "verify",
     "completion": "completion",
 }

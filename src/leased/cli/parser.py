@@ -187,7 +187,15 @@ def _add_store(commands: argparse._SubParsersAction[Parser]) -> None:
         usage="[URL]",
         epilog="It uses keys of its own and takes a minute or so. Run it on a new or unusual store first.",
     )
-    for parser in (doctor, verify):
+    schema = _command(
+        commands,
+        "schema",
+        summary="print the statements that make the tables of an SQL store",
+        usage="[URL]",
+        epilog="A store makes its tables on first use if its role may. Where it may not, somebody who may runs these\n"
+        "statements once; it then needs only the right to use the tables. Nothing is connected to.",
+    )
+    for parser in (doctor, verify, schema):
         parser.add_argument("place", metavar="URL", nargs="?", help="the store (like --url)")
     completion = _command(
         commands,
