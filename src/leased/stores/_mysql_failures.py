@@ -1,0 +1,112 @@
+"""How failures of MySQL and MariaDB are told: what, where, what is known of the effect, what next. It opens nothing."""
+
+from __future__ import annotations
+
+import struct
+
+from leased.errors import StoreNotUsable, StoreUnavailable
+
+GARBAGE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError, RuntimeError, struct.error)
+"""What the drivers raise besides their own errors, when they are told what no server would say."""
+
+NO_TABLE = 1146
+
+# The server has undone the whole transaction, or never begun the statement: asking again is safe.
+_CONFLICTS = frozenset({1213, 1205, 1020, 1479, 3572})
+# Said before anything was done; what it was said to did not happen, and may happen later.
+_LATER = {
+    1040: "raise max_connections of the server, or lower leased_pool",
+    1203: "raise max_user_connections of this account, or lower leased_pool",
+    1226: "raise the limits of this account",
+    1041: None,
+    1037: None,
+    1038: None,
+    1021: "free some space on the disk of the server",
+    1114: "free some space on the disk of the server",
+    28: "free some space on the disk of the server",
+    1047: "this node of the cluster has lost the others: wait for it, or use another node",
+    1290: "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes",
+    1836: "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes",
+    1792: "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes",
+    1129: "the server refuses this host after errors: FLUSH HOSTS there",
+    1053: None,
+}
+_RIGHTS = "the account needs SELECT, INSERT, UPDATE and DELETE on the tables of the store, and CREATE to make them"
+# What no second attempt will change.
+_NEVER = {
+    1044: _RIGHTS,
+    1045: "check the user and the password in the URL",
+    1698: "check the user and the password in the URL",
+    1142: _RIGHTS,
+    1143: _RIGHTS,
+    1227: _RIGHTS,
+    1049: "make the database first: CREATE DATABASE",
+    1130: "the server admits no connections from this host",
+    1251: "the account uses a way to sign in that this driver does not know",
+    2059: "the account uses a way to sign in that this driver does not know",
+    1862: "the password has expired",
+    1820: "the password has expired",
+    3118: "the account is locked",
+    4151: "the account is locked",
+    3159: "the server insists on TLS: add ssl=true to the URL",
+    NO_TABLE: "run what `leased schema URL` prints",
+    1054: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
+    1136: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
+    1364: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
+    1406: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
+    1071: "the server needs innodb_page_size of 16k or more",
+    1286: "the tables need InnoDB",
+    1665: "set binlog_format to ROW or MIXED",
+    1064: None,
+    1305: None,
+    2026: "check the TLS parameters of the URL and the certificate of the server",
+}
+# After these the server, or another that took its place, is better asked on a new connection.
+_ENDS = frozenset({1040, 1047, 1053, 1129, 1203, 1226, 1290, 1317, 1792, 1836, 1927})
+_SERVER_SIDE, _CLIENT_SIDE = 1000, 2000
+CUT_WHILE_SENDING, CUT = 2006, 2013
+"""What the drivers call the end of a connection, before and after all was sent."""
+
+
+class Trouble(Exception):
+    """One exchange failed, as the driver tells it: a number, 0 where there is none, and what was said."""
+
+    def __init__(self, number: int, said: str) -> None:
+        super().__init__(number, said)
+        self.number = number
+        self.said = said
+
+    @property
+    def conflict(self) -> bool:
+        """Whether others were in the way, and what was asked has surely been undone."""
+        return self.number in _CONFLICTS
+
+    @property
+    def answered(self) -> bool:
+        """Whether the server said so and goes on with the connection, for which there is no reason to open another."""
+        said_so = self.number >= _SERVER_SIDE and not _CLIENT_SIDE <= self.number < _CLIENT_SIDE + 1000
+        return said_so and self.number not in _ENDS
+
+
+def trouble(error: BaseException) -> Trouble:
+    """What a driver raised, told alike for both."""
+    number = error.args[0] if error.args else 0
+    if isinstance(number, int) and len(error.args) > 1:
+        return Trouble(number, str(error.args[1]))
+    return Trouble(0, str(error) or type(error).__name__)
+
+
+def failure(found: Trouble, *, place: str, writing: bool) -> StoreUnavailable:
+    """What to raise for it. `writing`: what was asked could have had its effect before it failed."""
+    number = found.number
+    message = f"{place} {'refused' if found.answered else 'failed'}: {found.said}"
+    if found.conflict:
+        return StoreUnavailable(f"{place} stayed busy with others: {found.said}", applied=False)
+    if number in _LATER:
+        return StoreUnavailable(message, applied=False, hint=_LATER[number])
+    if number in _NEVER:
+        return StoreNotUsable(message, hint=_NEVER[number])
+    if "cryptography" in found.said:
+        return StoreNotUsable(message, hint="add ssl=true to the URL, or install the package cryptography")
+    applied = None if writing and number != CUT_WHILE_SENDING else False
+    return StoreUnavailable(message, applied=applied)
