@@ -1,0 +1,268 @@
+"""One connection to PostgreSQL, driven below the driver's cursors: bytes out, results in, and a time for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import select
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from leased.clocks import now
+from leased.errors import StoreUnavailable
+from leased.stores._drivers import driver
+from leased.stores._postgres_failures import STATEMENT_GONE, broken, code_of, cut_off, from_result, refused
+from leased.stores._postgres_statements import Statement
+
+Values = Sequence[bytes | None]
+
+
+class Waiting(Protocol):
+    """How a face waits for a socket."""
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        """Wait until there is something to read (or room to write); false if the time is up."""
+        ...
+
+    async def begin(self, start: Any, address: bytes) -> Any:
+        """Run what may look up a name."""
+        ...
+
+
+class BlockingWaiting:
+    """Blocks the thread."""
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        """See `Waiting`."""
+        poll = select.poll()
+        poll.register(socket, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+        return bool(poll.poll(math.ceil(seconds * 1000.0)))
+
+    async def begin(self, start: Any, address: bytes) -> Any:
+        """See `Waiting`."""
+        return start(address)
+
+
+class LoopWaiting:
+    """Suspends the task."""
+
+    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
+        """See `Waiting`."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[bool] = loop.create_future()
+        late = loop.call_later(seconds, _expire, found)
+        loop.add_reader(socket, _settle, found)
+        if writing:
+            loop.add_writer(socket, _settle, found)
+        try:
+            return await found
+        finally:
+            late.cancel()
+            loop.remove_reader(socket)
+            if writing:
+                loop.remove_writer(socket)
+
+    async def begin(self, start: Any, address: bytes) -> Any:
+        """See `Waiting`. Looking up a name blocks, so a thread does it."""
+        return await asyncio.get_running_loop().run_in_executor(None, start, address)
+
+
+def _settle(found: asyncio.Future[bool]) -> None:
+    if not found.done():
+        found.set_result(True)
+
+
+def _expire(found: asyncio.Future[bool]) -> None:
+    if not found.done():
+        found.set_result(False)
+
+
+class Wire:
+    """A connection in use by one call at a time. After an exchange that did not end it is not usable."""
+
+    def __init__(self, connection: Any, waiting: Waiting, *, name: str) -> None:
+        """`name` is the server as it may be shown."""
+        self.connection = connection
+        self.prepares = False
+        self._waiting = waiting
+        self._name = name
+        self._exchanging = False
+        self._closed = False
+        self._seen: dict[bytes, bool] = {}  # statements sent before; true: the server has it prepared
+        self._pq: Any = driver("psycopg.pq", extra="postgres")
+        self._errors: type[Exception] = driver("psycopg", extra="postgres").Error
+        self._idle = self._pq.TransactionStatus.IDLE
+        self._good = {self._pq.ExecStatus.COMMAND_OK, self._pq.ExecStatus.TUPLES_OK}
+        self._synced = self._pq.ExecStatus.PIPELINE_SYNC
+        self._skipped = self._pq.ExecStatus.PIPELINE_ABORTED
+        self._poll = select.poll()
+        self._poll.register(connection.socket, select.POLLIN)
+
+    def usable(self) -> bool:
+        """Whether it may be used again: no exchange or transaction is open, and the server has said nothing since."""
+        if self._exchanging or self._closed:
+            return False
+        return self.connection.transaction_status == self._idle and not self._poll.poll(0)
+
+    def close(self) -> None:
+        """Close it at once."""
+        self._closed = True
+        with contextlib.suppress(Exception):  # a driver's complaint about a broken connection helps nobody here
+            self.connection.finish()
+
+    async def ask(self, statement: Statement, values: Values, *, until: float, writes: bool | None = None) -> Any:
+        """The result of one statement. `writes`: whether it may have been committed when no answer comes."""
+        (result,) = await self.ask_all(
+            [(statement, values)], until=until, writes=statement.writes if writes is None else writes
+        )
+        return result
+
+    async def ask_all(self, statements: Sequence[tuple[Statement, Values]], *, until: float, writes: bool) -> list[Any]:
+        """The results of statements sent in one go. The first that fails is raised, and a transaction is undone."""
+        started = now()
+        if self._closed:
+            raise StoreUnavailable(f"the connection to {self._name} is closed", applied=False)
+        self._exchanging = True
+        failure: Exception | None = None
+        try:
+            if len(statements) == 1:
+                results = await self._one(*statements[0], until=until)
+            else:
+                results = await self._pipeline(statements, until=until)
+        except TimeoutError:
+            raise cut_off(name=self._name, seconds=now() - started, writes=writes) from None
+        except self._errors as error:
+            raise broken(error, name=self._name, writes=writes) from error
+        self._exchanging = False
+        for result in results:
+            if result.status not in self._good and failure is None and result.status != self._skipped:
+                failure = from_result(result, name=self._name, writes=writes)
+                if code_of(result) in STATEMENT_GONE:
+                    self.prepares = False
+                    self._seen.clear()
+        if failure is not None:
+            await self._undo(until)
+            raise failure
+        return results
+
+    async def script(self, text: bytes, *, until: float) -> list[Any]:
+        """The results of several statements in one text, as one transaction; a failure is among them."""
+        self._exchanging = True
+        try:
+            self.connection.send_query(text)
+            results = await self._results(until)
+        except TimeoutError:
+            raise cut_off(name=self._name, seconds=0.0, writes=True) from None
+        except self._errors as error:
+            raise broken(error, name=self._name, writes=True) from error
+        self._exchanging = False
+        return results
+
+    def is_failure(self, result: Any) -> bool:
+        """Whether a result is an error."""
+        return result.status not in self._good
+
+    async def _undo(self, until: float) -> None:
+        """Leave a failed transaction, where there is time for that."""
+        connection = self.connection
+        if connection.transaction_status == self._pq.TransactionStatus.INERROR:
+            self._exchanging = True
+            with contextlib.suppress(TimeoutError, self._errors):
+                connection.send_query_params(b"ROLLBACK", None)
+                await self._results(until)
+                self._exchanging = False
+
+    async def _one(self, statement: Statement, values: Values, *, until: float) -> list[Any]:
+        known = self._seen.get(statement.name) if self.prepares else None
+        if known is False:
+            self.connection.send_prepare(statement.name, statement.text, statement.types)
+            for result in await self._results(until):
+                if result.status not in self._good:
+                    return [result]
+            self._seen[statement.name] = known = True
+        self._send(statement, values, prepared=known is True)
+        return [_last(await self._results(until), self._good)]
+
+    def _send(self, statement: Statement, values: Values, *, prepared: bool) -> None:
+        binary = (1,) * len(values)
+        if prepared:
+            self.connection.send_query_prepared(statement.name, values, binary, 1)
+        else:
+            self._seen.setdefault(statement.name, False)
+            self.connection.send_query_params(statement.text, values, statement.types, binary, 1)
+
+    async def _pipeline(self, statements: Sequence[tuple[Statement, Values]], *, until: float) -> list[Any]:
+        connection = self.connection
+        connection.enter_pipeline_mode()
+        for statement, values in statements:
+            self._send(statement, values, prepared=self.prepares and self._seen.get(statement.name) is True)
+        connection.pipeline_sync()
+        results: list[Any] = []
+        while True:
+            await self._read(until)
+            result = connection.get_result()
+            if result is None:
+                continue
+            if result.status == self._synced:
+                break
+            results.append(result)
+        connection.exit_pipeline_mode()
+        return results
+
+    async def _results(self, until: float) -> list[Any]:
+        """All results of what was sent. The commit of a statement comes after its own result: an error may follow."""
+        results: list[Any] = []
+        while True:
+            await self._read(until)
+            result = self.connection.get_result()
+            if result is None:
+                return results
+            results.append(result)
+
+    async def _read(self, until: float) -> None:
+        """Wait until the next result is there."""
+        connection = self.connection
+        while connection.flush():
+            await self._wait(until, writing=True)
+            connection.consume_input()
+        while connection.is_busy():
+            await self._wait(until)
+            connection.consume_input()
+
+    async def _wait(self, until: float, *, writing: bool = False) -> None:
+        if not await self._waiting.ready(self.connection.socket, writing=writing, seconds=max(0.0, until - now())):
+            raise TimeoutError
+
+
+def _last(results: list[Any], good: set[Any]) -> Any:
+    """The one that counts: an error, wherever it came, else the statement's own."""
+    return next((result for result in results if result.status not in good), results[0])
+
+
+async def connect(address: str, waiting: Waiting, *, name: str, seconds: float) -> Wire:
+    """A new connection within so many seconds, in UTF-8."""
+    until = now() + seconds
+    pq: Any = driver("psycopg.pq", extra="postgres")
+    psycopg: Any = driver("psycopg", extra="postgres")
+    try:
+        connection = await waiting.begin(pq.PGconn.connect_start, address.encode())
+    except psycopg.Error as error:
+        raise refused(str(error).encode(), name=name, password=False) from None
+    try:
+        while True:
+            if connection.status == pq.ConnStatus.BAD:
+                raise refused(connection.error_message, name=name, password=bool(connection.needs_password))
+            step = connection.connect_poll()
+            if step == pq.PollingStatus.OK:
+                break
+            if step == pq.PollingStatus.FAILED:
+                raise refused(connection.error_message, name=name, password=bool(connection.needs_password))
+            writing = step == pq.PollingStatus.WRITING
+            if not await waiting.ready(connection.socket, writing=writing, seconds=max(0.0, until - now())):
+                raise StoreUnavailable(f"{name} took no connection within {seconds:.3g} s", applied=False)
+        connection.nonblocking = 1
+        return Wire(connection, waiting, name=name)
+    except BaseException:
+        connection.finish()
+        raise

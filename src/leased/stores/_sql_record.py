@@ -1,0 +1,147 @@
+"""What a database server keeps for one key, and what the contract reads from it. No statement is run here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from typing import NamedTuple
+
+from leased.model import Claim, Held, Lease, Status, read_metadata
+from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
+
+SECOND = 1_000_000
+"""The unit of all times in the tables: µs since the epoch on the server's clock."""
+
+REPLAY = math.ceil(REPLAY_WINDOW * SECOND)
+"""How long an ended token is remembered."""
+
+RETENTION = math.ceil(FENCE_RETENTION * SECOND)
+"""How long the record of an open key is kept, for its fencing token."""
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token."""
+    return sha256(token.encode()).digest()
+
+
+def microseconds(seconds: float) -> int:
+    """A duration, never shortened."""
+    return math.ceil(seconds * SECOND)
+
+
+class Record(NamedTuple):
+    """A row, as the contract speaks of it. `token` is a SHA-256, or `None` once the lease was released or forced.
+
+    `marked_until` is when the last mark of a token that claimed this key ends: until then a grant has to look for one.
+    """
+
+    token: bytes | None
+    owner: bytes | None
+    held_by: bytes
+    metadata: bytes
+    fencing_token: int
+    renewal: int
+    acquired_at: int
+    expires_at: int
+    free_at: int
+    deadline: int
+    ttl: int
+    hold_at_least: int
+    lock_delay: int
+    late: bool
+    forced: bool
+    marked_until: int
+
+    def held(self, now: int) -> bool:
+        """Whether it is a lease that goes on."""
+        return self.token is not None and now < self.expires_at
+
+    def has(self, token: bytes) -> bool:
+        """Whether its last lease was this token's, and did not end by release or force."""
+        return self.token is not None and compare_digest(self.token, token)
+
+    def answer(self, key: str, token: str, *, now: int) -> Held:
+        """That this token holds the key."""
+        owner = None if self.owner is None else self.owner.decode(errors="replace")
+        left = (self.expires_at - now) / SECOND
+        return Held(Lease(key, token, self.fencing_token, self.ttl / SECOND, owner, left, 0.0, self.renewal))
+
+    def status(self, key: str, *, now: int) -> Status:
+        """What anyone may see of the key."""
+        held = self.held(now)
+        if not held and now >= self.free_at:
+            return Status(key)
+        free_in, free_at = (self.free_at - now) / SECOND, self.free_at / SECOND
+        if not held:
+            return Status(key, "closed", free_in=free_in, free_at=free_at, fencing_token=self.fencing_token)
+        return Status(
+            key=key,
+            state="held",
+            owner=None if self.owner is None else self.owner.decode(errors="replace"),
+            held_by=self.held_by.decode(errors="replace"),
+            expires_in=(self.expires_at - now) / SECOND,
+            expires_at=self.expires_at / SECOND,
+            free_in=free_in,
+            free_at=free_at,
+            fencing_token=self.fencing_token,
+            acquired_at=self.acquired_at / SECOND,
+            metadata=read_metadata(self.metadata.decode(errors="replace")),
+        )
+
+
+NEVER_GRANTED = Record(
+    token=None, owner=None, held_by=b"", metadata=b"{}", fencing_token=0, renewal=0, acquired_at=0, expires_at=0,
+    free_at=0, deadline=0, ttl=0, hold_at_least=0, lock_delay=0, late=False, forced=False, marked_until=0,
+)  # fmt: skip
+"""What stands for a key that nobody had, while one of its tokens is marked or somebody watches it."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was read at one instant: the record of a key (`None`: there is none), why the token that asks has ended
+    (`None`: it is not marked), and the server's clock, read after any wait for a lock."""
+
+    record: Record | None
+    mark: str | None
+    now: int
+
+
+class Asked(NamedTuple):
+    """What a claim would write, in the units of the tables; the lengths in µs."""
+
+    token: bytes
+    owner: bytes | None
+    held_by: bytes
+    metadata: bytes
+    length: int
+    """From the grant to the expiry: the ttl, cut at `max_hold`."""
+    closed: int
+    """From the grant to the instant at which the key opens."""
+    max_hold: int
+    ttl: int
+    hold_at_least: int
+    lock_delay: int
+    late: bool
+
+
+def asked(claim: Claim) -> Asked:
+    """A claim as it would be written."""
+    terms = claim.terms
+    ttl, max_hold = microseconds(claim.ttl), microseconds(terms.max_hold)
+    hold_at_least, lock_delay = microseconds(terms.hold_at_least), microseconds(terms.lock_delay)
+    length = min(ttl, max_hold)
+    return Asked(
+        token=digest_of(claim.token),
+        owner=None if claim.owner is None else claim.owner.encode(),
+        held_by=terms.held_by.encode(errors="replace"),
+        metadata=terms.metadata.encode(),
+        length=length,
+        closed=max(length + lock_delay, hold_at_least),
+        max_hold=max_hold,
+        ttl=ttl,
+        hold_at_least=hold_at_least,
+        lock_delay=lock_delay,
+        late=claim.late,
+    )

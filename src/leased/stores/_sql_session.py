@@ -1,0 +1,114 @@
+"""What a database must offer to be a store: one connection that speaks records; the dialects are written to this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from leased.clocks import now
+from leased.errors import StoreUnavailable
+from leased.model import Claim, Held, Operation
+from leased.store import Outcome
+from leased.stores._sql_record import Record, Seen
+from leased.stores._sql_rules import Effect
+
+
+class Unsettled:
+    """Stands for an operation that a statement could not settle: it has to be looked at."""
+
+
+UNSETTLED = Unsettled()
+
+
+class RolledBack(Exception):
+    """The server undid what was asked because of others (a deadlock, a conflict): asking again can succeed."""
+
+    def __init__(self, error: StoreUnavailable) -> None:
+        """`error` is what the caller gets when there is no time left to ask again."""
+        super().__init__(error.message)
+        self.error = error
+
+
+class NoTables(Exception):
+    """The tables are not there (yet); nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What bounds one call, and the µs to be added to the server's clock: 0 except in tests."""
+
+    until: float
+    ahead: int = 0
+
+    def left(self) -> float:
+        """Seconds that remain, at least 0."""
+        return max(0.0, self.until - now())
+
+
+class Session(Protocol):
+    """One connection, used by one call at a time.
+
+    Every method ends within its call's time. It raises `StoreUnavailable` (with what is known of the effect),
+    `StoreNotUsable`, `RolledBack` or `NoTables`, and after an error `usable` says whether to go on with it. All times
+    are read on the server after any wait for a lock.
+
+    `grant`, `extend` and `free` are the usual cases in one statement; where one does not apply they change nothing and
+    answer `None`. Between `lock` and `finish` a transaction is open: nobody else changes that key.
+    """
+
+    def usable(self) -> bool:
+        """See `leased.stores._pool`. False also within a transaction or after a call that was cut off."""
+        ...
+
+    def close(self) -> None:
+        """See `leased.stores._pool`."""
+        ...
+
+    async def grant(self, claim: Claim, *, call: Call) -> Held | None:
+        """Grant the key if it is open and nothing has to be marked or looked up for that."""
+        ...
+
+    async def extend(self, key: str, token: str, *, call: Call, ttl: float, number: int) -> Held | None:
+        """Renew if the token holds the key and the number is above the record's."""
+        ...
+
+    async def free(self, key: str, token: str, *, call: Call) -> bool | None:
+        """Release if the token holds the key and need not be marked; tell those who watch."""
+        ...
+
+    async def look(self, key: str, token: str | None, *, call: Call) -> Seen:
+        """What there is of a key, and of a token. It changes and locks nothing."""
+        ...
+
+    async def lock(self, key: str, token: str | None, *, call: Call) -> Seen:
+        """Begin a transaction, lock the key (also one without a record), and look."""
+        ...
+
+    async def finish(self, key: str, effect: Effect | None, *, call: Call) -> None:
+        """Write the effect, tell those who watch if the key was freed, and commit; `None` rolls back."""
+        ...
+
+    async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
+        """Settle what statements for all of them can settle, in one or two round trips; each key is there once.
+
+        It waits for no key that somebody else has locked. An error is raised: then nothing is known of any of them
+        but what the error says.
+        """
+        ...
+
+    async def page(self, prefix: str, *, call: Call, after: str, limit: int) -> tuple[list[tuple[str, Record]], int]:
+        """At most `limit` records that are not open, by key in byte order, and the server's clock."""
+        ...
+
+    async def expect(self, key: str, *, call: Call) -> None:
+        """See that releases of the key are told, for some time from now."""
+        ...
+
+    async def sweep(self, most: int, *, call: Call) -> None:
+        """Delete at most so many records, and marks, that are over; passes by what others have locked."""
+        ...
+
+    async def create(self, call: Call) -> None:
+        """Make the tables; quietly if somebody else is quicker. `StoreNotUsable` without the right to."""
+        ...

@@ -1,0 +1,309 @@
+"""The store in a database, whichever: fast statements first, then a look, then a short transaction by the rules."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+
+from leased.clocks import now
+from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
+from leased.model import (
+    Acquire,
+    Assurance,
+    Claim,
+    Contended,
+    Held,
+    Lost,
+    Operation,
+    Released,
+    Status,
+)
+from leased.store import Bell, Clock, Outcome, each, unwatched
+from leased.stores import _sql_rules as rules
+from leased.stores._pool import Pool
+from leased.stores._sql_record import SECOND, Seen
+from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Session, Unsettled
+from leased.stores._standing import Standing
+
+_T = TypeVar("_T")
+_S = TypeVar("_S", bound=Session)
+_SWEEP_EVERY = 64
+_SWEEP_MOST = 256
+_SWEEP_AFTER = 3_600.0
+_SWEEP_TIME = 0.25
+_LONGEST_NAP = 0.05
+_FIRST_TRY = 0.25
+_WATCH_TIME = 1.0
+_TRIES = 5
+
+
+class Push(Protocol):
+    """How releases are heard of, where the database can tell."""
+
+    async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
+        """Listen; on return the server knows."""
+        ...
+
+    def close(self) -> None:
+        """End all watches."""
+        ...
+
+
+class SqlStore(Generic[_S]):
+    """Keeps locks in two tables: rows and short statements on any connection, nothing that lives in a session.
+
+    `offset` seconds are added to the server's clock, always 0 except in tests.
+    """
+
+    def __init__(
+        self,
+        pool: Pool[_S],
+        *,
+        mode: Literal["blocking", "async"],
+        clock: Clock,
+        standing: Standing,
+        push: Push | None = None,
+    ) -> None:
+        """`clock` is that of the callers; `standing` is told by the sessions what the server gives."""
+        self.offset = 0.0
+        self._mode: Literal["blocking", "async"] = mode
+        self._pool = pool
+        self._clock = clock
+        self._standing = standing
+        self._push = push
+        self._until_sweep = random.randint(1, _SWEEP_EVERY)  # also programs that end after a few calls sweep
+        self._swept_at: float | None = None
+
+    @property
+    def mode(self) -> Literal["blocking", "async", "any"]:
+        """See `leased.store`."""
+        return self._mode
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        """See `leased.store`."""
+
+        async def granted(session: _S, call: Call) -> Held | Contended:
+            self._standing.check()
+            held = await session.grant(claim, call=call)
+            if held is not None:
+                return held
+            return await _by_the_rules(
+                session, call, key=claim.key, token=claim.token, decide=partial(rules.acquire, claim=claim)
+            )
+
+        return await self._run(granted, timeout, writes=1)
+
+    async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+
+        async def renewed(session: _S, call: Call) -> Held | Lost:
+            held = await session.extend(key, token, call=call, ttl=ttl, number=number)
+            if held is not None:
+                return held
+            return await _by_the_rules(
+                session,
+                call,
+                key=key,
+                token=token,
+                decide=partial(rules.renew, key=key, token=token, ttl=ttl, number=number),
+            )
+
+        return await self._run(renewed, timeout, writes=1)
+
+    async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
+        """See `leased.store`."""
+
+        async def released(session: _S, call: Call) -> Released:
+            if not late and await session.free(key, token, call=call):
+                return Released()
+            return await _by_the_rules(
+                session, call, key=key, token=token, decide=partial(rules.release, token=token, late=late)
+            )
+
+        return await self._run(released, timeout, writes=1)
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        """See `leased.store`."""
+
+        async def abandoned(session: _S, call: Call) -> None:
+            seen = await session.lock(key, token, call=call)
+            await session.finish(key, rules.abandon(seen, token=token), call=call)
+
+        await self._run(abandoned, timeout, writes=1)
+
+    async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+
+        async def looked(session: _S, call: Call) -> Held | Lost:
+            return rules.look(await session.look(key, token, call=call), key=key, token=token)
+
+        return await self._run(looked, timeout)
+
+    async def status(self, key: str, *, timeout: float) -> Status:
+        """See `leased.store`."""
+
+        async def looked(session: _S, call: Call) -> Status:
+            return rules.status(await session.look(key, None, call=call), key=key)
+
+        return await self._run(looked, timeout)
+
+    async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
+        """See `leased.store`."""
+
+        async def listed(session: _S, call: Call) -> list[Status]:
+            page, instant = await session.page(prefix, call=call, after=after, limit=limit)
+            return [record.status(key, now=instant) for key, record in page]
+
+        return await self._run(listed, timeout)
+
+    async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
+        """See `leased.store`."""
+
+        async def forced(session: _S, call: Call) -> bool:
+            return await _by_the_rules(
+                session, call, key=key, token=None, decide=partial(rules.force_release, fencing_token=fencing_token)
+            )
+
+        return await self._run(forced, timeout, writes=1)
+
+    async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
+        """See `leased.store`."""
+        self._pool.check_open()
+        if self._push is None:
+            return unwatched
+        end = await self._push.watch(key, bell)
+        try:
+            await self._run(lambda session, call: session.expect(key, call=call), _WATCH_TIME)
+        except BaseException:
+            end()
+            raise
+        return end
+
+    async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
+        """See `leased.store`. Members that the statements for all could not settle are asked one by one."""
+        until = now() + timeout
+        outcomes = await self._together(operations, timeout)
+        rest = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Unsettled)]
+        for count, place in enumerate(rest):
+            left = max(0.0, until - now())
+            share = max(left / (len(rest) - count), min(left, _FIRST_TRY))
+            (outcomes[place],) = await each(self, [operations[place]], timeout=share)
+        return cast("Sequence[Outcome]", outcomes)
+
+    def assurance(self) -> Assurance:
+        """See `leased.store`."""
+        return self._standing.assurance
+
+    async def close(self) -> None:
+        """See `leased.store`. Watches end too."""
+        self._pool.close()
+        if self._push is not None:
+            self._push.close()
+
+    async def _together(self, operations: Sequence[Operation], timeout: float) -> builtins.list[Outcome | Unsettled]:
+        """What statements for all of them settle; the second operation on a key waits for its turn."""
+        outcomes: builtins.list[Outcome | Unsettled] = [UNSETTLED] * len(operations)
+        places: dict[str, int] = {}
+        for place, operation in enumerate(operations):
+            places.setdefault(_key_of(operation), place)
+        if len(places) < 2:
+            return outcomes
+        chosen = sorted(places.values())
+        grants = any(isinstance(operations[place], Acquire) for place in chosen)
+
+        async def batch(session: _S, call: Call) -> builtins.list[Outcome | Unsettled]:
+            if grants:
+                self._standing.check()
+            return await session.batch([operations[place] for place in chosen], call=call)
+
+        try:
+            found = await self._run(batch, timeout, writes=len(chosen))
+        except StoreUnavailable as error:
+            for place in chosen:
+                outcomes[place] = _again(error)
+            return outcomes
+        for place, outcome in zip(chosen, found, strict=True):
+            outcomes[place] = outcome
+        return outcomes
+
+    async def _run(self, work: Callable[[_S, Call], Coroutine[Any, Any, _T]], timeout: float, *, writes: int = 0) -> _T:
+        """Do the work on a connection, again if the server undid it, and once the tables are made if there are none."""
+        call = Call(now() + timeout, int(self.offset * SECOND))
+        attempt = 0
+        while True:
+            session = await self._pool.take(call.left())
+            try:
+                answer = await work(session, call)
+                if writes and self._due(writes):
+                    await self._sweep(session, call)
+            except RolledBack as undone:
+                nap = min(_LONGEST_NAP, 0.001 * 2**attempt) * random.random()
+                if call.left() <= nap:
+                    raise undone.error from undone
+            except NoTables:
+                nap = 0.0
+                if attempt > _TRIES:
+                    raise StoreNotUsable("the tables vanish again and again", hint="see who drops them") from None
+                await self._create(session, call)
+            else:
+                return answer
+            finally:
+                self._put_back(session)
+            attempt += 1
+            await self._clock.sleep(nap)
+
+    def _put_back(self, session: _S) -> None:
+        if session.usable():
+            self._pool.give(session)
+        else:
+            self._pool.drop(session)
+
+    def _due(self, writes: int) -> bool:
+        """Whether it is time to sweep: after so many writes, or after an hour."""
+        self._until_sweep -= writes
+        at = now() + self.offset
+        if self._swept_at is None:
+            self._swept_at = at
+        if self._until_sweep > 0 and at - self._swept_at < _SWEEP_AFTER:
+            return False
+        self._until_sweep, self._swept_at = _SWEEP_EVERY, at
+        return True
+
+    async def _create(self, session: _S, call: Call) -> None:
+        with contextlib.suppress(RolledBack):  # somebody else makes them as well: they are there now, or soon
+            await session.create(call)
+
+    async def _sweep(self, session: _S, call: Call) -> None:
+        """A clean-up that fails or takes too long costs its connection, and nobody his answer."""
+        with contextlib.suppress(LeasedError, RolledBack, NoTables):
+            await session.sweep(_SWEEP_MOST, call=Call(min(call.until, now() + _SWEEP_TIME), call.ahead))
+
+
+async def _by_the_rules(
+    session: Session,
+    call: Call,
+    *,
+    key: str,
+    token: str | None,
+    decide: Callable[[Seen], tuple[_T, rules.Effect | None]],
+) -> _T:
+    """Look, which settles it where nothing is to be written; else decide again with the key locked."""
+    answer, effect = decide(await session.look(key, token, call=call))
+    if effect is None:
+        return answer
+    answer, effect = decide(await session.lock(key, token, call=call))
+    await session.finish(key, effect, call=call)
+    return answer
+
+
+def _key_of(operation: Operation) -> str:
+    return operation.claim.key if isinstance(operation, Acquire) else operation.key
+
+
+def _again(error: StoreUnavailable) -> StoreUnavailable:
+    """The same failure for another caller: one exception for all would collect the traces of all their callers."""
+    return type(error)(error.message, applied=error.applied, hint=error.hint)

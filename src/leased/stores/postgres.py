@@ -1,0 +1,91 @@
+"""The store in PostgreSQL: rows and short statements on any connection, by the server's clock. No session matters."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from leased.checks import shown
+from leased.clocks import now
+from leased.errors import InvalidRequest
+from leased.stores import _postgres_schema
+from leased.stores._drivers import driver
+from leased.stores._pool import Pool
+from leased.stores._postgres_assurance import read_server
+from leased.stores._postgres_session import PostgresSession, Tables
+from leased.stores._postgres_wire import BlockingWaiting, LoopWaiting, Waiting, connect
+from leased.stores._sql_store import SqlStore
+from leased.stores._standing import Standing
+from leased.targets import Face, Options, hide_secrets
+
+DEFAULT_POOL = 10
+"""Connections for calls that are under way at the same time, opened as needed."""
+
+_OURS = {"application_name": "leased", "client_encoding": "UTF8"}
+
+
+def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]:  # noqa: A001 - as every store module
+    """The store for `postgresql://user@host:port/database?…`, with libpq's parameters. Nothing is opened yet."""
+    name = hide_secrets(url)
+    address = _address(url)
+    tables = Tables(options.own.get("table", _postgres_schema.DEFAULT_NAME), namespace=options.namespace)
+    standing = Standing(options, shown=name)
+    waiting: Waiting = BlockingWaiting() if face == "blocking" else LoopWaiting()
+
+    async def session(seconds: float) -> PostgresSession:
+        until = now() + seconds
+        wire = await connect(address, waiting, name=name, seconds=seconds)
+        try:
+            standing.read(await read_server(wire, until, clock_margin=options.clock_margin))
+        except BaseException:
+            wire.close()
+            raise
+        return PostgresSession(wire, tables, name=name)
+
+    loop: Any = None
+    if face == "async":
+        import asyncio
+
+        loop = asyncio.get_running_loop
+    pool = Pool(session, clock=options.clock, most=_pool_size(options), loop=loop)
+    return SqlStore(pool, mode=face, clock=options.clock, standing=standing)
+
+
+def place_of(url: str) -> str:
+    """The server and database that a URL means, whoever uses them."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2].lower() or "localhost"
+    if re.fullmatch(r"\[.*\]|[^:,]*", place):
+        place += ":5432"
+    return f"{place}{parts.path}"
+
+
+def schema(url: str, options: Options) -> str:
+    """The statements that make the tables of this store, for who may not let it make them."""
+    _address(url)
+    return _postgres_schema.ddl(options.own.get("table", _postgres_schema.DEFAULT_NAME))
+
+
+def _address(url: str) -> str:
+    """The URL as libpq takes it, with what every connection of ours needs."""
+    psycopg = driver("psycopg.conninfo", extra="postgres")
+    errors = driver("psycopg", extra="postgres")
+    try:
+        given = psycopg.conninfo_to_dict(url)
+    except errors.Error as error:
+        text = " ".join(str(error).split())
+        raise InvalidRequest(
+            f"{hide_secrets(url)!r} is not a URL that PostgreSQL's library takes: {shown(text)}",
+            hint="such as postgresql://user@host:5432/database?sslmode=require",
+        ) from None
+    ours = {name: value for name, value in _OURS.items() if name not in given or name == "client_encoding"}
+    address: str = psycopg.make_conninfo(url, **ours)
+    return address
+
+
+def _pool_size(options: Options) -> int:
+    text = options.own.get("pool", str(DEFAULT_POOL))
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise InvalidRequest(f"leased_pool {shown(text)!r} is not a number of connections from 1 to 9999")
+    return int(text)
