@@ -18,7 +18,7 @@ help: ## show this list
 .PHONY: setup
 setup: $(STAMP) ## make .venv with everything that building and testing needs
 
-$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh
+$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh scripts/servers.sh
 	@sh scripts/setup.sh
 	@touch $@
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv and installs the locked requirements and the project into it. Changes nothing outside the checkout,
-# except that on a Debian without its `venv` package it installs that one.
+# except that on a Debian without its `venv` package it installs that one, and the servers for tests (servers.sh).
 set -eu
 
 venv=.venv
@@ -43,3 +43,4 @@ if ! "$venv/bin/python" -c "$wanted" >/dev/null 2>&1 || ! "$venv/bin/python" -m 
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+sh scripts/servers.sh

@@ -7,21 +7,26 @@ machine without the program the test is skipped, with `CI=true` in the environme
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import pytest
 
-from tests.servers import mariadb, postgres, valkey
 from tests.servers.found import ServerMissing
+from tests.servers.moving_clock import MovingClock
 from tests.servers.process import Server
+from tests.servers.proxy import Listening, Proxy
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def started(start: Callable[P, Server], *args: P.args, **options: P.kwargs) -> Server:
+def started(start: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """The server; without its program the test is skipped, or fails where every server has to be there."""
+    if sys.platform != "linux":
+        pytest.skip("servers for tests are started on Linux only")
     try:
         return start(*args, **options)
     except ServerMissing as missing:
@@ -33,6 +38,8 @@ def started(start: Callable[P, Server], *args: P.args, **options: P.kwargs) -> S
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[Server]:
     """One Valkey for all tests of this worker."""
+    from tests.servers import valkey
+
     with started(valkey.start) as server:
         yield server
 
@@ -40,6 +47,8 @@ def valkey_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Server]:
     """One Redis for all tests of this worker."""
+    from tests.servers import valkey
+
     with started(valkey.start, "redis") as server:
         yield server
 
@@ -47,6 +56,8 @@ def redis_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """One PostgreSQL, Debian's, for all tests of this worker."""
+    from tests.servers import postgres
+
     with started(postgres.start) as server:
         yield server
 
@@ -54,6 +65,8 @@ def postgres_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def wheel_postgres_server() -> Iterator[Server]:
     """One PostgreSQL, the newer one from the wheel, for all tests of this worker."""
+    from tests.servers import postgres
+
     with started(postgres.start, "wheel") as server:
         yield server
 
@@ -61,7 +74,18 @@ def wheel_postgres_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[Server]:
     """One MariaDB for all tests of this worker."""
+    from tests.servers import mariadb
+
     with started(mariadb.start) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer_server(postgres_server: Server) -> Iterator[Server]:
+    """One PgBouncer in front of the shared PostgreSQL, with two connections to it, for all tests of this worker."""
+    from tests.servers import pgbouncer
+
+    with started(pgbouncer.start, postgres_server) as server:
         yield server
 
 
@@ -82,16 +106,42 @@ def _private(start: Callable[P, Server], closing: ExitStack) -> Callable[P, Serv
 @pytest.fixture
 def private_valkey(closing: ExitStack) -> Callable[..., Server]:
     """Starts a Valkey or Redis of this test alone; takes what `valkey.start` takes."""
+    from tests.servers import valkey
+
     return _private(valkey.start, closing)
 
 
 @pytest.fixture
 def private_postgres(closing: ExitStack) -> Callable[..., Server]:
     """Starts a PostgreSQL of this test alone; takes what `postgres.start` takes."""
+    from tests.servers import postgres
+
     return _private(postgres.start, closing)
 
 
 @pytest.fixture
 def private_mariadb(closing: ExitStack) -> Callable[..., Server]:
     """Starts a MariaDB of this test alone; takes what `mariadb.start` takes."""
+    from tests.servers import mariadb
+
     return _private(mariadb.start, closing)
+
+
+@pytest.fixture
+def private_pgbouncer(closing: ExitStack) -> Callable[..., Server]:
+    """Starts a PgBouncer of this test alone; takes what `pgbouncer.start` takes."""
+    from tests.servers import pgbouncer
+
+    return _private(pgbouncer.start, closing)
+
+
+@pytest.fixture
+def moving_clock() -> MovingClock:
+    """A clock for one private server of this test."""
+    return started(MovingClock)
+
+
+@pytest.fixture
+def proxy_to(closing: ExitStack) -> Callable[[Listening], Proxy]:
+    """Puts a proxy of this test alone in front of a server."""
+    return lambda server: closing.enter_context(Proxy(server))

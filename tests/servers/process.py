@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.accounts import own, spawn
@@ -23,11 +23,13 @@ from tests.servers.ports import HOST, Port
 START_WITHIN = 60.0
 STOP_WITHIN = 30.0
 PORTS_TRIED = 5
+ASK_FIRST = 0.03
 ASK_EVERY = 0.01
 
 # Its standard input is a pipe that we hold open: a line means the server is stopped, the end of it means we are dead.
 GUARD = """
-read -r line || { kill -KILL -- "-$1" $(cat "/proc/$1/task/$1/children" 2>/dev/null); rm -rf -- "$2"; }
+pid="$1"; shift
+read -r line || { kill -s KILL "$pid" $(cat "/proc/$pid/task/$pid/children" 2>/dev/null); rm -rf -- "$@"; }
 """
 
 
@@ -72,21 +74,30 @@ class Place:
             raise ServerFailed(f"{command[0]} ended with code {code}; it said:\n{self.log.read_text(errors='replace')}")
 
 
-def nothing(place: Place) -> None:
+def prepare_nothing(_: Place) -> None:
     """What to prepare where nothing has to be."""
+
+
+def no_environment(_: Place) -> dict[str, str]:
+    """What to add to the environment of a server that needs nothing in it."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to run one kind of server. `answers` asks it: true once the process with this id serves at this place."""
+    """How to run one kind of server. `answers` asks it: true once the process with this id serves at this place.
+
+    `wall_clock` asks it for the time, in seconds since 1970.
+    """
 
     kind: str
     command: Callable[[Place], Sequence[str]]
     url: Callable[[Place], str]
+    wall_clock: Callable[[Place], float]
     answers: Callable[[Place, int], bool]
-    prepare: Callable[[Place], None] = nothing
+    prepare: Callable[[Place], None] = prepare_nothing
     account: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Callable[[Place], Mapping[str, str]] = no_environment
     stop_signal: signal.Signals = signal.SIGTERM
     close_signal: signal.Signals = signal.SIGKILL
 
@@ -105,7 +116,6 @@ class Server:
         self.place = Place(self._ports[0].number, self._ports[1].number, directory, recipe.account)
         own(directory, account=recipe.account)
         try:
-            self._prepare()
             self._start_on_any_port()
         except BaseException:
             self.close()
@@ -133,6 +143,10 @@ class Server:
             raise ServerFailed(f"{self.recipe.kind} is stopped")
         return self._process.pid
 
+    def wall_clock(self) -> float:
+        """What time it thinks it is, in seconds since 1970."""
+        return self.recipe.wall_clock(self.place)
+
     @property
     def running(self) -> bool:
         """Whether its first process exists."""
@@ -148,10 +162,14 @@ class Server:
         if self.running:
             return
         self._forget()
-        self._process = self.place.spawn(self.recipe.command(self.place), environment=self.recipe.environment)
+        self._process = self.place.spawn(
+            self.recipe.command(self.place), environment=self.recipe.environment(self.place)
+        )
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "guard", str(self._process.pid), str(self.place.directory)],
+            ["/bin/sh", "-c", GUARD, "guard", str(self.pid), str(self.place.directory), *_shared_memory(self.pid)],
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # or whoever reads what we write would wait for the guard as well
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._wait_until_it_answers(self._process)
@@ -172,7 +190,6 @@ class Server:
         """Stop it and start it in the same place, with the data it had or with none."""
         self.stop()
         if not keep_data:
-            shutil.rmtree(self.place.data)
             self._prepare()
         self.start()
 
@@ -204,12 +221,14 @@ class Server:
         self.close()
 
     def _prepare(self) -> None:
+        shutil.rmtree(self.place.data, ignore_errors=True)
         self.place.data.mkdir(mode=0o700)
         own(self.place.data, account=self.recipe.account)
         self.recipe.prepare(self.place)
 
     def _start_on_any_port(self) -> None:
         for left in reversed(range(PORTS_TRIED)):
+            self._prepare()
             try:
                 return self.start()
             except ServerFailed:
@@ -232,17 +251,19 @@ class Server:
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_WITHIN
-        while not self.recipe.answers(self.place, process.pid):
+        code = None
+        # One that found its port taken is gone by the first question, which the other listener might not answer.
+        wait = ASK_FIRST
+        while code is None and time.monotonic() < deadline:
             try:
-                code = process.wait(ASK_EVERY)
+                code = process.wait(wait)
             except subprocess.TimeoutExpired:
-                if time.monotonic() < deadline:
-                    continue
-                code = None
-            log = self.log
-            self.kill()
-            ending = f"does not answer within {START_WITHIN} s" if code is None else f"ended with code {code}"
-            raise ServerFailed(f"{self.recipe.kind} {ending}; it logged:\n{log}")
+                if self.recipe.answers(self.place, process.pid):
+                    return
+            wait = ASK_EVERY
+        self.kill()
+        ending = f"does not answer within {START_WITHIN} s" if code is None else f"ended with code {code}"
+        raise ServerFailed(f"{self.recipe.kind} {ending}; it logged:\n{self.log}")
 
     def _wait_for_the_end(self, family: Sequence[int]) -> None:
         deadline = time.monotonic() + STOP_WITHIN
@@ -261,10 +282,17 @@ class Server:
     def _forget(self) -> None:
         if self._process is not None:
             self._process.wait()
+            for path in _shared_memory(self._process.pid):
+                Path(path).unlink(missing_ok=True)
             self._process = None
         if self._guard is not None:
             self._guard.communicate(b"stopped\n")
             self._guard = None
+
+
+def _shared_memory(pid: int) -> list[str]:
+    """What a killed program that follows a `MovingClock` leaves behind, where it does."""
+    return [f"/dev/shm/faketime_shm_{pid}", f"/dev/shm/sem.faketime_sem_{pid}"]
 
 
 def _family(pid: int) -> list[int]:
