@@ -95,7 +95,10 @@ ALLOWED_USE: dict[str, set[str]] = {
 
 # Modules that are not in the standard library, and who may import them. Only inside functions: importing any module
 # of leased must work with nothing else installed.
-DRIVERS: dict[str, set[str]] = {"stores._sqlite_driver": {"apsw"}}
+DRIVERS: dict[str, set[str]] = {
+    "stores._redis_wire": {"hiredis"},
+    "stores._sqlite_driver": {"apsw"},
+}
 # Modules that only ever run inside a framework, and may import it at the top.
 FRAMEWORKS: dict[str, set[str]] = {"testing.agreement": {"hypothesis"}, "testing.plugin": {"pytest"}}
 

@@ -71,6 +71,8 @@ _SCHEMES: dict[str, _Scheme] = {
     "sqlite": _Scheme("leased.stores.sqlite"),
     "redis": _REDIS,
     "rediss": _REDIS,
+    "valkey": _REDIS,
+    "valkeys": _REDIS,
     "redis+cluster": _REDIS,
     "rediss+cluster": _REDIS,
     "redis+sentinel": _REDIS,

@@ -1,0 +1,274 @@
+"""One connection to a Redis server, for blocking callers or in an event loop. It knows bytes and replies, no locks.
+
+The driver connects, also through TLS; then its socket or transport is taken over, for its way of sending and reading
+costs more than the server does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import ssl
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from leased.clocks import now
+from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
+from leased.stores._drivers import driver
+from leased.stores._redis_url import Address, Node
+from leased.stores._redis_wire import NotRedis, replies
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+
+_READ = 65_536
+_CLOSED = "the server closed the connection"
+
+
+class Cut(Exception):
+    """An exchange ended before all answers were there: `answers` came, and of the others nobody knows if `sent`."""
+
+    def __init__(self, why: str, *, sent: bool, answers: list[Any]) -> None:
+        super().__init__(why)
+        self.why = why
+        self.sent = sent
+        self.answers = answers
+
+
+class Connection(Protocol):
+    """A connection for one exchange at a time; after one that did not end well it must be closed."""
+
+    def usable(self) -> bool:
+        """See `leased.stores._pool`."""
+        ...
+
+    async def exchange(self, data: bytes, *, count: int, seconds: float) -> list[Any]:
+        """Send commands and return their `count` answers, or raise `Cut`."""
+        ...
+
+    def close(self) -> None:
+        """See `leased.stores._pool`."""
+        ...
+
+
+class BlockingConnection:
+    """A socket. It never blocks by itself: what waits is `poll`, which is told each time how long, at no cost."""
+
+    __slots__ = ("__weakref__", "_poll", "_replies", "_socket", "_tls")
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.settimeout(0.0)
+        self._socket = connected
+        self._tls = isinstance(connected, ssl.SSLSocket)
+        self._replies = replies()
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._socket.fileno()
+
+    def usable(self) -> bool:
+        """Whether nothing has come: what comes unasked is the end of the connection."""
+        return not self._poll.poll(0)
+
+    async def exchange(self, data: bytes, *, count: int, seconds: float) -> list[Any]:
+        """See `Connection`."""
+        give_up_at = now() + seconds
+        answers: list[Any] = []
+        sent = False
+        try:
+            while data:
+                written = self._send(data, give_up_at)
+                sent = sent or written > 0
+                data = data[written:]
+            while len(answers) < count:
+                self._wait(give_up_at, for_what=select.POLLIN)
+                self.read(answers)
+        except (OSError, NotRedis) as error:
+            raise Cut(_why(error, seconds), sent=sent, answers=answers) from error
+        return answers
+
+    def read(self, answers: list[Any]) -> None:
+        """Add the replies in what has arrived, without waiting; `OSError` when the connection has ended."""
+        while True:
+            try:
+                arrived = self._socket.recv(_READ)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            if not arrived:
+                raise ConnectionResetError(_CLOSED)
+            self._replies.feed(arrived)
+            while (answer := self._replies.gets()) is not False:
+                answers.append(answer)
+            if len(arrived) < _READ and not self._tls:  # a TLS socket may keep more where `poll` does not see it
+                return
+
+    def tell(self, data: bytes, *, seconds: float) -> None:
+        """Send what has no answer of its own; `OSError` when that fails."""
+        give_up_at = now() + seconds
+        while data:
+            data = data[self._send(data, give_up_at) :]
+
+    def close(self) -> None:
+        """See `leased.stores._pool`."""
+        self._socket.close()
+
+    def _send(self, data: bytes, give_up_at: float) -> int:
+        """How much of it was sent; nothing while the other side takes nothing."""
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as wait:
+            reading = isinstance(wait, ssl.SSLWantReadError)
+            self._wait(give_up_at, for_what=select.POLLIN if reading else select.POLLOUT)
+            return 0
+
+    def _wait(self, give_up_at: float, *, for_what: int) -> None:
+        left = give_up_at - now()
+        if for_what == select.POLLIN:
+            ready = self._poll.poll(max(left, 0.0) * 1000.0)
+        else:
+            poll = select.poll()
+            poll.register(self._socket, for_what)
+            ready = poll.poll(max(left, 0.0) * 1000.0)
+        if not ready and now() >= give_up_at:
+            raise TimeoutError
+
+
+class LoopConnection:
+    """A transport of the running event loop, whose protocol this is."""
+
+    def __init__(self, writer: asyncio.StreamWriter, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._writer = writer  # kept: one that is collected closes the transport
+        self._transport: Any = writer.transport
+        self._socket = self._transport.get_extra_info("socket")
+        self._poll = select.poll()
+        self._poll.register(self._socket.fileno(), select.POLLIN)
+        self._replies = replies()
+        self._answers: list[Any] = []
+        self._wanted = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended: BaseException | None = None
+        self._transport.set_protocol(self)
+
+    def usable(self) -> bool:
+        """Whether nothing has come: what comes unasked is the end of the connection."""
+        return self._ended is None and not self._transport.is_closing() and not self._poll.poll(0)
+
+    async def exchange(self, data: bytes, *, count: int, seconds: float) -> list[Any]:
+        """See `Connection`."""
+        if self._ended is not None:
+            raise Cut(_why(self._ended, seconds), sent=False, answers=[])
+        self._answers, self._wanted = [], count
+        self._waiter = waiter = self._loop.create_future()
+        timer = self._loop.call_later(max(seconds, 0.0), self._fail, TimeoutError())
+        try:
+            self._transport.write(data)
+            await waiter
+        except (OSError, NotRedis) as error:
+            raise Cut(_why(error, seconds), sent=True, answers=self._answers) from error
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return self._answers
+
+    def close(self) -> None:
+        """See `leased.stores._pool`."""
+        if not self._loop.is_closed():
+            self._transport.abort()
+            return
+        with contextlib.suppress(RuntimeError, OSError):
+            self._transport.abort()
+        inner = getattr(self._socket, "_sock", None)  # what asyncio hands out cannot be closed
+        if inner is not None:
+            inner.close()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+    def connection_made(self, transport: object) -> None:
+        """As asyncio asks of a protocol."""
+
+    def data_received(self, data: bytes) -> None:
+        """As asyncio asks of a protocol."""
+        try:
+            self._replies.feed(data)
+            while (answer := self._replies.gets()) is not False:
+                self._answers.append(answer)
+        except NotRedis as error:
+            self._ended = error
+            self._fail(error)
+            return
+        if self._waiter is not None and len(self._answers) >= self._wanted and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def eof_received(self) -> None:
+        """As asyncio asks of a protocol."""
+        self.connection_lost(None)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """As asyncio asks of a protocol."""
+        self._ended = error if isinstance(error, OSError) else ConnectionResetError(_CLOSED)
+        self._fail(self._ended)
+
+    def pause_writing(self) -> None:
+        """As asyncio asks of a protocol; what one exchange sends is bounded."""
+
+    def resume_writing(self) -> None:
+        """As asyncio asks of a protocol."""
+
+
+async def connect_blocking(address: Address, node: Node, *, seconds: float) -> BlockingConnection:
+    """Connect from a thread that may block."""
+    with _failing(node, seconds):
+        return BlockingConnection(_of_driver("redis.connection", address, node, seconds=seconds)._connect())
+
+
+async def connect_in_loop(address: Address, node: Node, *, seconds: float) -> LoopConnection:
+    """Connect from a task of the running loop."""
+    import asyncio
+
+    with _failing(node, seconds):
+        connecting = _of_driver("redis.asyncio.connection", address, node, seconds=seconds)
+        async with asyncio.timeout(seconds):
+            await connecting._connect()
+        writer, connecting._writer, connecting._reader = connecting._writer, None, None
+        return LoopConnection(writer, asyncio.get_running_loop())
+
+
+@contextlib.contextmanager
+def _failing(node: Node, seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise StoreNotUsable(
+            f"no TLS with {node}: {error.reason or error}", hint="rediss:// needs a server port that speaks TLS"
+        ) from error
+    except OSError as error:
+        raise StoreUnavailable(f"cannot connect to {node}: {_why(error, seconds)}", applied=False) from error
+
+
+def _of_driver(module: str, address: Address, node: Node, *, seconds: float) -> Any:
+    found = driver(module, extra="redis")
+    kind = found.SSLConnection if address.tls else found.Connection
+    try:
+        return kind(
+            host=node.host,
+            port=node.port,
+            socket_connect_timeout=seconds,
+            socket_timeout=seconds,
+            **address.options,
+        )
+    except (TypeError, ValueError, driver("redis", extra="redis").RedisError) as error:
+        raise InvalidRequest(f"a parameter of {address.shown} is wrong: {error}") from error
+
+
+def _why(error: BaseException, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {seconds:.3g} s"
+    if isinstance(error, NotRedis):
+        return f"this is no Redis server: {error}"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

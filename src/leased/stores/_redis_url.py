@@ -1,0 +1,155 @@
+"""Reads a Redis URL apart: where servers are, who logs in, and with which TLS. It opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from leased.checks import shown
+from leased.errors import InvalidRequest
+from leased.stores._drivers import driver
+from leased.targets import hide_secrets
+
+PORT, SENTINEL_PORT = 6379, 26379
+
+# What a URL for redis-py may carry although it makes no difference here: bytes are compared, whatever a client decodes
+# to; time-outs, retries and the number of connections are this store's own.
+_WITHOUT_EFFECT = {
+    "decode_responses",
+    "encoding",
+    "encoding_errors",
+    "health_check_interval",
+    "legacy_responses",
+    "max_connections",
+    "protocol",
+    "retry_on_error",
+    "retry_on_timeout",
+    "socket_connect_timeout",
+    "socket_read_size",
+    "socket_timeout",
+    "timeout",
+}
+_OURS = ("db", "client_name", "sentinel_username", "sentinel_password")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where one server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """As it may stand in a message."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who logs in; nobody by name where both are `None`."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a URL says. `nodes`: the server, the sentinels, or some of a cluster; `options` are for the driver."""
+
+    kind: Literal["server", "sentinel", "cluster"]
+    nodes: tuple[Node, ...]
+    login: Login
+    database: int
+    name: str
+    tls: bool
+    service: str
+    sentinel_login: Login
+    options: Mapping[str, Any] = field(repr=False)
+    shown: str
+
+
+def read_address(url: str) -> Address:
+    """The address in a URL; `InvalidRequest` names what is wrong with it, without its secrets."""
+    scheme, _, kind = url.partition(":")[0].lower().partition("+")
+    try:
+        parts = urlsplit(url)
+        given = driver("redis.connection", extra="redis").parse_url(f"redis://localhost?{parts.query}")
+    except ValueError as error:
+        raise InvalidRequest(f"the URL {hide_secrets(url)!r} cannot be read", hint=_form(kind)) from error
+    credentials, _, places = parts.netloc.rpartition("@")
+    username, _, password = credentials.partition(":")
+    path = [unquote(part) for part in parts.path.split("/") if part]
+    service = path.pop(0) if kind == "sentinel" and path else ""
+    database = _database(given.get("db", path.pop(0) if path else 0), url)
+    if path or (kind == "sentinel" and not service) or (kind == "cluster" and database):
+        raise InvalidRequest(f"the URL {hide_secrets(url)!r} does not have the form", hint=_form(kind))
+    return Address(
+        kind=_kind(kind),
+        nodes=tuple(
+            _node(place, url, port=SENTINEL_PORT if kind == "sentinel" else PORT) for place in places.split(",")
+        ),
+        login=Login(unquote(username) or None, unquote(password) or None),
+        database=database,
+        name=str(given.get("client_name", "leased")),
+        tls=scheme in ("rediss", "valkeys"),
+        service=service,
+        sentinel_login=Login(given.get("sentinel_username"), given.get("sentinel_password")),
+        options=_options(given, url),
+        shown=hide_secrets(url),
+    )
+
+
+def place_of(url: str) -> str:
+    """Where the URL leads, the same however it is spelled: servers, service and database, without secrets."""
+    kind = url.partition(":")[0].lower().partition("+")[2]
+    parts = urlsplit(url)
+    places = [place.strip().lower() for place in parts.netloc.rpartition("@")[2].split(",")]
+    port = SENTINEL_PORT if kind == "sentinel" else PORT
+    nodes = sorted(
+        place if place.rpartition("]")[2].count(":") else f"{place or 'localhost'}:{port}" for place in places
+    )
+    database = "/".join(part for part in parts.path.split("/") if part and part != "0")
+    return f"{kind}:{','.join(nodes)}/{database}?{parts.query if 'db=' in parts.query else ''}"
+
+
+def _kind(kind: str) -> Literal["server", "sentinel", "cluster"]:
+    return "sentinel" if kind == "sentinel" else "cluster" if kind == "cluster" else "server"
+
+
+def _form(kind: str) -> str:
+    forms = {
+        "sentinel": "redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST…]/SERVICE[/DATABASE]",
+        "cluster": "redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST…]; a cluster has one database only",
+    }
+    return forms.get(kind, "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]")
+
+
+def _database(value: object, url: str) -> int:
+    text = str(value)
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidRequest(f"{shown(text)!r} in {hide_secrets(url)!r} is no database", hint="databases have numbers")
+    return int(text)
+
+
+def _node(place: str, url: str, *, port: int) -> Node:
+    try:
+        parts = urlsplit(f"//{place}")
+        return Node(unquote(parts.hostname or "localhost"), port if parts.port is None else parts.port)
+    except ValueError as error:
+        raise InvalidRequest(f"{hide_secrets(url)!r} names no host and port in {shown(place)!r}") from error
+
+
+def _options(given: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """The parameters that the driver shall have."""
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        if name.startswith("ssl_") or name == "socket_keepalive":
+            options[name] = value
+        elif name not in _OURS and name != "host" and name not in _WITHOUT_EFFECT:
+            raise InvalidRequest(
+                f"the URL {hide_secrets(url)!r} has the unknown parameter {shown(name)}",
+                hint="known are db, client_name, socket_keepalive and those of redis-py that begin with ssl_",
+            )
+    return options

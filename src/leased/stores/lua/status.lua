@@ -1,0 +1,2 @@
+if not readable then return {now, 'unreadable'} end
+return shown('')

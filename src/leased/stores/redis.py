@@ -1,0 +1,224 @@
+"""The store of Redis and Valkey: each operation is one script on the server, and the server's clock decides."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from leased.checks import shown
+from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
+from leased.model import (
+    Assurance,
+    Claim,
+    Contended,
+    Held,
+    Lost,
+    Operation,
+    Released,
+    Status,
+)
+from leased.store import Bell, Outcome
+from leased.stores._push import listener
+from leased.stores._redis_commands import Commands, Reading
+from leased.stores._redis_failures import refused
+from leased.stores._redis_feed import connect_feed
+from leased.stores._redis_link import Link
+from leased.stores._redis_names import Names
+from leased.stores._redis_scripts import SECOND, Command
+from leased.stores._redis_standing import Facts, read_assurance
+from leased.stores._redis_url import Address, place_of, read_address
+from leased.stores._redis_wire import ServerError, packed
+from leased.stores._standing import ServerClock, Standing
+
+if TYPE_CHECKING:
+    from leased.targets import Face, Options
+
+__all__ = ["RedisStore", "open", "place_of"]
+
+_CONNECTIONS = 4
+_MOST_CONNECTIONS = 1000
+_SCAN = 1000
+_STATUSES = 200
+
+
+class RedisStore:
+    """Keeps locks on a Redis or Valkey server, of version 6.2 or later; see `leased.store` for what it promises.
+
+    `offset` seconds are added to the server's time, always 0 except in tests. A record is kept for a day after its key
+    opened, for the fencing token; after that the server removes it by itself.
+    """
+
+    def __init__(self, address: Address, *, face: Face, options: Options) -> None:
+        self._mode: Literal["blocking", "async"] = face
+        self._clock = options.clock
+        self._names = Names(options.namespace)
+        self._commands = Commands(self._names)
+        self._confirmations = _number(options.own, "wait", least=0, most=_MOST_CONNECTIONS, default=0)
+        most = _number(options.own, "pool", least=1, most=_MOST_CONNECTIONS, default=_CONNECTIONS)
+        self._address = address
+        self._standing = Standing(options, shown=address.shown)
+        self._server_clock = ServerClock(options.clock, options, shown=address.shown)
+        self._link = Link(address, face=face, clock=options.clock, most=most, on_connect=self._meet)
+        self._listener = listener(
+            f"redis:{address.nodes}:{address.login!r}:{hash(address.login)}",
+            lambda: connect_feed(address, lambda seconds: address.nodes[0]),
+            name=address.shown,
+        )
+        self._watches: set[Callable[[], None]] = set()
+
+    @property
+    def mode(self) -> Literal["blocking", "async", "any"]:
+        """See `leased.store`."""
+        return self._mode
+
+    @property
+    def offset(self) -> float:
+        """Seconds added to the server's time."""
+        return self._commands.offset / SECOND
+
+    @offset.setter
+    def offset(self, seconds: float) -> None:
+        self._commands.move(round(seconds * SECOND))
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        """See `leased.store`."""
+        return cast("Held | Contended", await self._ask(*self._commands.acquire(claim), timeout=timeout))
+
+    async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+        return cast(
+            "Held | Lost", await self._ask(*self._commands.renew(key, token, ttl=ttl, number=number), timeout=timeout)
+        )
+
+    async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
+        """See `leased.store`."""
+        return cast("Released", await self._ask(*self._commands.release(key, token, late=late), timeout=timeout))
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        """See `leased.store`."""
+        await self._ask(*self._commands.abandon(key, token), timeout=timeout)
+
+    async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
+        """See `leased.store`."""
+        return await self.renew(key, token, ttl=0.0, number=-1, timeout=timeout)
+
+    async def status(self, key: str, *, timeout: float) -> Status:
+        """See `leased.store`."""
+        return cast("Status", await self._ask(*self._commands.status(key), timeout=timeout))
+
+    async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
+        """See `leased.store`."""
+        return cast("bool", await self._ask(*self._commands.force_release(key, fencing_token), timeout=timeout))
+
+    async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
+        """See `leased.store`: all are sent in one go."""
+        asked = [self._commands.of(operation) for operation in operations]
+        if not asked:
+            return []
+        answers = await self._run([command for command, _ in asked], timeout=timeout)
+        return [_outcome(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
+
+    async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
+        """See `leased.store`. It goes through all names in the database: a page costs what all of them cost."""
+        give_up_at = self._clock.now() + timeout
+        keys = await self._keys(prefix, after=after, give_up_at=give_up_at)
+        page: list[Status] = []
+        while keys and len(page) < limit:
+            asked = [self._commands.status(key) for key in keys[:_STATUSES]]
+            keys = keys[_STATUSES:]
+            left = max(give_up_at - self._clock.now(), 0.0)
+            answers = await self._run([command for command, _ in asked], timeout=left)
+            statuses = [_read(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
+            page += [status for status in statuses if status.held]
+        return page[:limit]
+
+    async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
+        """See `leased.store`."""
+        self._link.check_open()
+        unwatch = await self._listener.watch(self._names.record(key).decode(), bell, clock=self._clock)
+        self._watches.add(unwatch)
+
+        def end() -> None:
+            self._watches.discard(unwatch)
+            unwatch()
+
+        return end
+
+    def assurance(self) -> Assurance:
+        """See `leased.store`."""
+        return self._standing.assurance
+
+    async def close(self) -> None:
+        """See `leased.store`."""
+        self._link.close()
+        while self._watches:
+            self._watches.pop()()
+
+    def _meet(self, facts: Facts) -> None:
+        self._standing.read(read_assurance(facts, kind=self._address.kind, confirmations=self._confirmations))
+
+    async def _ask(self, command: Command, reading: Reading, *, timeout: float) -> Any:
+        answers = await self._run([command], timeout=timeout)
+        return _read(answers[0], reading)
+
+    async def _run(self, commands: Sequence[Command], *, timeout: float) -> Sequence[Any]:
+        asked_at = self._clock.now()
+        check = self._standing.check if any(command.grants for command in commands) else _nothing
+        answers = await self._link.run(commands, seconds=timeout, check=check)
+        last = answers[-1]
+        if type(last) is list:
+            self._server_clock.read((last[0] - self._commands.offset) / SECOND, asked_at=asked_at)
+        return answers
+
+    async def _keys(self, prefix: str, *, after: str, give_up_at: float) -> builtins.list[str]:
+        """All keys that begin so and come after another, in the order of their bytes, open ones among them."""
+        found: set[str] = set()
+        cursor = b"0"
+        while True:
+            scan = packed(b"SCAN", cursor, b"MATCH", self._names.pattern(prefix), b"COUNT", b"%d" % _SCAN)
+            (answer,) = await self._link.send(scan, count=1, give_up_at=give_up_at)
+            if isinstance(answer, ServerError):
+                raise refused(answer, self._address.shown)
+            if isinstance(answer, StoreUnavailable):
+                raise answer
+            cursor, names = answer
+            found.update(self._names.key(name) for name in names)
+            if cursor == b"0":
+                break
+        last = after.encode()
+        return sorted(
+            (key for key in found if key.startswith(prefix) and key.encode() > last), key=lambda key: key.encode()
+        )
+
+
+def open(url: str, *, face: Face, options: Options) -> RedisStore:  # noqa: A001 (as every store module)
+    """The store on the server that the URL names; nothing is opened yet. Raises `InvalidRequest` for a wrong URL."""
+    return RedisStore(read_address(url), face=face, options=options)
+
+
+def _number(own: Any, name: str, *, least: int, most: int, default: int) -> int:
+    text = own.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise InvalidRequest(f"leased_{name}={shown(text)} is no whole number from {least} to {most}")
+    return int(text)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _read(answer: Any, reading: Reading) -> Any:
+    if isinstance(answer, StoreUnavailable):
+        raise answer
+    return reading(answer)
+
+
+def _outcome(answer: Any, reading: Reading) -> Outcome:
+    try:
+        outcome: Outcome = _read(answer, reading)
+    except LeasedError as error:
+        return error
+    return outcome
