@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -38,13 +39,15 @@ class LoopSignal:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiter, self._loop = waiter, loop
-        timer = loop.call_later(min(seconds, _LONGEST), self._wake) if seconds > 0 else None
+        timers: _Timers | None = None
         try:
-            if not self._is_set and timer is not None:
+            if not self._is_set and seconds > 0:
+                timers = _timers_of(loop)
+                timers.start(self, seconds)
                 await waiter
         finally:
-            if timer is not None:
-                timer.cancel()
+            if timers is not None:
+                timers.stop(self)
             self._waiter = self._loop = None
         was_set, self._is_set = self._is_set, False
         return was_set
@@ -54,7 +57,59 @@ class LoopSignal:
             self._waiter.set_result(None)
 
 
-_LONGEST = 86_400.0
+class _Timers:
+    """Timers of one loop, exact, and cheap for those that are stopped long before their time, as most are.
+
+    What is further away than two ticks is only noted, and gets a timer of the loop's in its last ticks: setting and
+    cancelling one costs as much as all the rest of a wait.
+    """
+
+    __slots__ = ("_exact", "_far", "_ticking")
+
+    def __init__(self) -> None:
+        self._far: dict[LoopSignal, float] = {}
+        self._exact: dict[LoopSignal, asyncio.TimerHandle] = {}
+        self._ticking = False
+
+    def start(self, signal: LoopSignal, seconds: float) -> None:
+        """Wake who waits for the signal after so many seconds, unless that is stopped before."""
+        loop = asyncio.get_running_loop()
+        if seconds < 2 * _TICK:
+            self._exact[signal] = loop.call_later(seconds, signal._wake)
+            return
+        self._far[signal] = loop.time() + seconds
+        if not self._ticking:
+            self._ticking = True
+            loop.call_later(_TICK, self._tick)
+
+    def stop(self, signal: LoopSignal) -> None:
+        """Do not wake it."""
+        if self._far.pop(signal, None) is None:
+            timer = self._exact.pop(signal, None)
+            if timer is not None:
+                timer.cancel()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        soon = loop.time() + 2 * _TICK
+        for signal in [signal for signal, at in self._far.items() if at < soon]:
+            self._exact[signal] = loop.call_at(self._far.pop(signal), signal._wake)
+        self._ticking = bool(self._far)
+        if self._ticking:
+            loop.call_later(_TICK, self._tick)
+
+
+_TICK = 0.25
+
+_timers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Timers] = weakref.WeakKeyDictionary()
+
+
+def _timers_of(loop: asyncio.AbstractEventLoop) -> _Timers:
+    timers = _timers.get(loop)
+    if timers is None:
+        timers = _timers[loop] = _Timers()
+    return timers
+
 
 _started: set[asyncio.Task[None]] = set()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 import math
 import threading
-from collections.abc import Callable, Sequence
-from typing import Literal, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, TypeVar, cast
 
 from leased.errors import LeasedError, StoreUnavailable
 from leased.model import (
@@ -26,6 +26,7 @@ from leased.model import (
 )
 from leased.store import Bell, Clock, Outcome, Signal, Store, one
 
+_T = TypeVar("_T")
 _MAX_BATCH = 512
 
 
@@ -44,11 +45,22 @@ class _Member:
         self.outcome: Outcome = None
 
 
-class Joined:
-    """Sends one batch at a time: those who ask in one turn of a loop, or while a batch is on its way, leave together.
+class _Lone:
+    """A caller with nobody beside him."""
 
-    Batches run to their end whatever becomes of a caller: a cancelled one only stops listening (before sending it is
-    taken out), and a cancelled leader does not take the others down. Nobody waits beyond his own `timeout`.
+    __slots__ = ("batch", "leads")
+
+    def __init__(self) -> None:
+        self.leads = False  # set: nobody else may call the store until this one has passed the lead on
+        self.batch = None
+
+
+class Joined:
+    """Sends one batch at a time: those who ask in one turn of a loop, or while a call is on its way, leave together.
+
+    A caller with nobody beside him goes straight to the store, which keeps his time-out and sees to the end of what he
+    cancels. Batches run to their end whatever becomes of a caller: a cancelled one only stops listening (before
+    sending it is taken out), a cancelled leader does not take the others down, and nobody waits beyond his `timeout`.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -56,6 +68,7 @@ class Joined:
         self._clock = clock
         self._mutex = threading.Lock()
         self._busy = False
+        self._crowded = False  # the last call had company: whoever comes waits one turn for others
         self._waiting: list[_Member] = []
 
     @property
@@ -65,23 +78,43 @@ class Joined:
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
-        return cast("Held | Contended", await self._ask(Acquire(claim), timeout=timeout))
+        return await self._ask(
+            lambda: self._store.acquire(claim, timeout=timeout),
+            lambda: Acquire(claim),
+            timeout=timeout,
+        )
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return cast("Held | Lost", await self._ask(Renew(key, token, ttl, number), timeout=timeout))
+        return await self._ask(
+            lambda: self._store.renew(key, token, ttl=ttl, number=number, timeout=timeout),
+            lambda: Renew(key, token, ttl, number),
+            timeout=timeout,
+        )
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        return cast("Released", await self._ask(Release(key, token, late), timeout=timeout))
+        return await self._ask(
+            lambda: self._store.release(key, token, late=late, timeout=timeout),
+            lambda: Release(key, token, late),
+            timeout=timeout,
+        )
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(Abandon(key, token), timeout=timeout)
+        await self._ask(
+            lambda: self._store.abandon(key, token, timeout=timeout),
+            lambda: Abandon(key, token),
+            timeout=timeout,
+        )
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return cast("Held | Lost", await self._ask(Look(key, token), timeout=timeout))
+        return await self._ask(
+            lambda: self._store.look(key, token, timeout=timeout),
+            lambda: Look(key, token),
+            timeout=timeout,
+        )
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
@@ -111,7 +144,32 @@ class Joined:
         """See `leased.store`."""
         await self._store.close()
 
-    async def _ask(self, operation: Operation, *, timeout: float) -> Outcome:
+    async def _ask(
+        self, alone: Callable[[], Coroutine[Any, Any, _T]], operation: Callable[[], Operation], *, timeout: float
+    ) -> _T:
+        """Make the call, or its operation as one of a batch if others are under way."""
+        lone = _Lone()
+        try:
+            try:
+                if self._begin_alone(lone):
+                    return await alone()
+            finally:
+                if lone.leads:
+                    self._pass_on(lone)
+        except BaseException:
+            if lone.leads:  # an interrupt came while the lead was passed on
+                self._pass_on(lone)
+            raise
+        return cast("_T", await self._ask_with_others(operation(), timeout=timeout))
+
+    def _begin_alone(self, lone: _Lone) -> bool:
+        """Whether nobody else is under way; then nobody is until this one has ended."""
+        with self._mutex:
+            if not self._busy and not self._crowded:
+                lone.leads = self._busy = True
+        return lone.leads
+
+    async def _ask_with_others(self, operation: Operation, *, timeout: float) -> Outcome:
         give_up_at = self._clock.now() + timeout
         member = _Member(operation, give_up_at=give_up_at, signal=self._clock.signal())
         try:
@@ -172,6 +230,7 @@ class Joined:
                 for member in self._waiting:
                     goes = member.give_up_at <= patience and len(batch) < _MAX_BATCH
                     (batch if goes else others).append(member)
+            self._crowded = len(batch) > 1
             leader.batch, self._waiting, leader.leads = batch, others, False
         return batch
 
@@ -184,13 +243,13 @@ class Joined:
         timeout = max(0.0, max(member.give_up_at for member in batch) - now)
         return await self._store.many([member.operation for member in batch], timeout=timeout)
 
-    def _pass_on(self, leader: _Member) -> None:
+    def _pass_on(self, leader: _Member | _Lone) -> None:
         """Let the most patient of those who wait lead them all, instead of this one."""
         with self._mutex:
-            next_one = max(self._waiting[:_MAX_BATCH], key=lambda member: member.give_up_at, default=None)
+            next_one = max(self._waiting[:_MAX_BATCH], key=_patience, default=None) if self._waiting else None
             leader.leads, leader.batch, self._busy = False, None, next_one is not None
             if next_one is not None:
-                next_one.leads = True
+                next_one.leads = self._crowded = True
         if next_one is not None:
             next_one.signal.set()
 
@@ -218,6 +277,10 @@ class Joined:
         if member.answered:
             return member.outcome
         raise _unknown()
+
+
+def _patience(member: _Member) -> float:
+    return member.give_up_at
 
 
 def _unknown() -> StoreUnavailable:

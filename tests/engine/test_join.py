@@ -152,10 +152,11 @@ def test_a_cancelled_leader_takes_nobody_down() -> None:
 def test_nobody_waits_beyond_his_own_time_out() -> None:
     """W2: a caller behind a hung request is back at his time-out; unsent means not applied, sent means unknown."""
     bench = Bench()
+    bench.ask("alone")
     bench.rig.store.hang("acquire", key="stuck", past_timeout=True)
     bench.rig.store._faults.insert(0, bench.rig.store._faults.pop())
     stuck = bench.ask("stuck", timeout=60)
-    bench.run(0.1)
+    bench.run(1.1)
     unsent = bench.ask("unsent", timeout=2)
     bench.run(2.01)
     with pytest.raises(StoreUnavailable) as raised:

@@ -22,12 +22,15 @@ class Recorder(MemoryStore):
         self.sizes: list[int] = []
         self.reached = asyncio.Event()
         self.gate: asyncio.Event | None = None
+        self.suspends = True
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         self.sizes.append(1)
         self.reached.set()
         if self.gate is not None:
             await self.gate.wait()
+        elif self.suspends:
+            await asyncio.sleep(0)
         return await super().acquire(claim, timeout=timeout)
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
@@ -43,7 +46,7 @@ def claim(number: int) -> Claim:
 
 
 def test_what_is_asked_in_one_turn_leaves_as_one_batch() -> None:
-    """Callers that ask in the same turn of a loop share one call of the store, again and again."""
+    """The first of 50 callers goes at once; from then on those who ask in the same turn share one call."""
     store = Recorder()
     joined = Joined(store, LoopClock())
 
@@ -55,7 +58,22 @@ def test_what_is_asked_in_one_turn_leaves_as_one_batch() -> None:
         await asyncio.gather(*(client(number) for number in range(50)))
 
     asyncio.run(clients())
-    assert store.sizes == [50, 50]
+    assert store.sizes == [1, 50, 49]
+
+
+def test_a_caller_that_is_alone_again_goes_straight_to_the_store() -> None:
+    """After a crowd one batch of one shows that nobody is there any more, and then nothing waits for others."""
+    store = Recorder()
+    joined = Joined(store, LoopClock())
+
+    async def callers() -> None:
+        await asyncio.gather(*(joined.acquire(claim(number), timeout=5.0) for number in range(4)))
+        for number in range(4, 7):
+            assert isinstance(await joined.acquire(claim(number), timeout=5.0), Held)
+            assert joined._crowded is False
+
+    asyncio.run(callers())
+    assert store.sizes == [1, 3, 1, 1, 1]
 
 
 async def _cancel_as_the_lead_is_passed_on(store: Recorder, leaders: Sequence[int]) -> list[Any]:
@@ -96,6 +114,7 @@ def test_when_all_who_wait_are_cancelled_the_next_caller_is_served() -> None:
 def test_a_single_caller_goes_alone() -> None:
     """Blocking callers with nobody beside them use the store's own methods."""
     store = Recorder()
+    store.suspends = False
     joined = Joined(store, BlockingClock())
     for number in range(3):
         assert isinstance(step(joined.acquire(claim(number), timeout=5.0)), Held)
