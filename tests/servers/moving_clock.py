@@ -25,7 +25,10 @@ class MovingClock:
         self._write()
 
     def run_at(self, rate: float) -> None:
-        """Let it run this many times as fast from now on; 1.0 keeps what has been gained until now."""
+        """Let it run this many times as fast from now on; 1.0 keeps what has been gained until now.
+
+        The moment it changes, it is off by about a twentieth of a second for each 1.0 that the rate is more or less.
+        """
         gained = self._gained()
         self._rate = rate
         self._offset += gained - self._gained()
