@@ -36,6 +36,10 @@ _UNUSABLE = {
 }
 
 
+class Locked(StoreUnavailable):
+    """Somebody else kept a row locked for longer than could be waited for. Nothing was changed."""
+
+
 def code_of(result: Any) -> str:
     """The SQLSTATE of a failed result."""
     return _field(result, "SQLSTATE")
@@ -53,7 +57,8 @@ def from_result(result: Any, *, name: str, writes: bool) -> Exception:
         return StoreNotUsable(message, hint=_UNUSABLE[code])
     # An error undoes its transaction; an end of the connection may come after the commit.
     applied = None if writes and severity != "ERROR" else False
-    error = StoreUnavailable(message, applied=applied, hint=_ADVICE.get(code))
+    kind = Locked if code == LOCKED else StoreUnavailable
+    error = kind(message, applied=applied, hint=_ADVICE.get(code))
     return RolledBack(error) if code in _UNDONE and applied is False else error
 
 

@@ -19,7 +19,7 @@ COLUMNS = (
     "expires_in", "free_in", "max_hold", "ttl", "hold_at_least", "lock_delay", "late", "forced", "marked_until",
     "watched_until", "swept_from",
 )  # fmt: skip
-_SEEN = COLUMNS[2:18]
+SEEN = COLUMNS[2:18]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Statement:
     name: bytes
 
 
-def _statement(text: str, *types: int, writes: bool = True) -> Statement:
+def statement(text: str, *types: int, writes: bool = True) -> Statement:
     encoded = " ".join(text.split()).encode()
     # Named by all of its text: two programs that meet on one connection can only mean the same by the same name.
     return Statement(encoded, types, writes, b"leased_" + sha256(encoded).hexdigest()[:40].encode())
@@ -52,41 +52,51 @@ class Statements:
     ahead: int = 0
 
     @property
-    def _now(self) -> str:
+    def now(self) -> str:
+        """The clock as it is read: later than any wait before it."""
         return self._micros("clock_timestamp()")
 
     @property
-    def _then(self) -> str:
-        """The clock before the snapshot of a statement that waits for nothing: what it sees was so then or later."""
+    def then(self) -> str:
+        """The clock before the snapshot of a statement that waits for nothing: what it sees was so then or later.
+
+        Unlike `now` it stays the same in one statement, so that an index can be searched by it.
+        """
         return self._micros("statement_timestamp()")
 
     def _micros(self, clock: str) -> str:
         ahead = f" + {self.ahead}" if self.ahead else ""
-        return f"((extract(epoch FROM {clock}) * {SECOND})::bigint{ahead})"
+        # Not extract(): its exact arithmetic costs more, and a double tells every µs until the year 2255.
+        return f"((date_part('epoch', {clock}) * {SECOND})::bigint{ahead})"
 
-    def _day(self, free_at: str) -> str:
+    def day(self, free_at: str) -> str:
         """The first day on which the row of a key that opens then may be swept."""
         return f"(({free_at} + {RETENTION}) / {DAY} + 1)"
 
     @cached_property
+    def granted(self) -> str:
+        """What a grant writes over the row before it. Only one reading of the clock: lengths count from that."""
+        return f"""
+            token = excluded.token, owner = excluded.owner, held_by = excluded.held_by, metadata = excluded.metadata,
+            fencing_token = greatest(r.fencing_token + 1, {self.now}), renewal = 0, acquired_at = {self.now},
+            expires_in = excluded.expires_in, free_in = excluded.free_in, max_hold = excluded.max_hold,
+            ttl = excluded.ttl, hold_at_least = excluded.hold_at_least, lock_delay = excluded.lock_delay,
+            late = excluded.late, forced = false, swept_from = {self.day(f"{self.now} + excluded.free_in")}
+        """
+
+    @cached_property
     def grant(self) -> Statement:
         """Grant an open key that nothing has to be looked up for."""
-        return _statement(
+        return statement(
             f"""
             INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, $2, $3, $4, $5, $6, {self._now}, 0, {self._now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0,
-                {self._day(f"{self._now} + $8")}
+            SELECT $1, $2, $3, $4, $5, $6, {self.now}, 0, {self.now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0,
+                {self.day(f"{self.now} + $8")}
             FROM set_config('lock_timeout', $14, true)
-            ON CONFLICT (namespace, key) DO UPDATE SET
-                token = excluded.token, owner = excluded.owner, held_by = excluded.held_by,
-                metadata = excluded.metadata, fencing_token = greatest(r.fencing_token + 1, {self._now}), renewal = 0,
-                acquired_at = {self._now}, expires_in = excluded.expires_in, free_in = excluded.free_in,
-                max_hold = excluded.max_hold, ttl = excluded.ttl, hold_at_least = excluded.hold_at_least,
-                lock_delay = excluded.lock_delay, late = excluded.late, forced = false,
-                swept_from = {self._day(f"{self._now} + excluded.free_in")}
-            WHERE r.acquired_at + r.free_in <= {self._now} AND r.marked_until <= {self._now}
+            ON CONFLICT (namespace, key) DO UPDATE SET {self.granted}
+            WHERE r.acquired_at + r.free_in <= {self.now} AND r.marked_until <= {self.now}
                 AND NOT r.late AND r.token IS DISTINCT FROM excluded.token
-            RETURNING r.fencing_token, r.acquired_at + r.expires_in - {self._now}
+            RETURNING r.fencing_token, r.acquired_at + r.expires_in, {self.now}
             """,
             *(BYTES,) * 6,
             *(NUMBER,) * 6,
@@ -107,15 +117,15 @@ class Statements:
     @cached_property
     def extend(self) -> Statement:
         """Renew a lease that goes on. Both times come from one reading of the clock."""
-        return _statement(
+        return statement(
             f"""
             {self._conflicting(6)} SET renewal = $4, ttl = $5, (expires_in, free_in, swept_from) = (
                 SELECT e.expires_in, greatest(e.expires_in + r.lock_delay, r.hold_at_least),
-                    {self._day("r.acquired_at + greatest(e.expires_in + r.lock_delay, r.hold_at_least)")}
-                FROM (SELECT least({self._now} - r.acquired_at + $5, r.max_hold) AS expires_in OFFSET 0) AS e
+                    {self.day("r.acquired_at + greatest(e.expires_in + r.lock_delay, r.hold_at_least)")}
+                FROM (SELECT least({self.now} - r.acquired_at + $5, r.max_hold) AS expires_in OFFSET 0) AS e
             )
-            WHERE r.token = $3 AND r.renewal < $4 AND {self._now} < r.acquired_at + r.expires_in
-            RETURNING r.fencing_token, r.acquired_at + r.expires_in - {self._now}, r.renewal, r.ttl, r.owner
+            WHERE r.token = $3 AND r.renewal < $4 AND {self.now} < r.acquired_at + r.expires_in
+            RETURNING r.fencing_token, r.acquired_at + r.expires_in, {self.now}, r.renewal, r.ttl, r.owner
             """,
             *(BYTES,) * 3,
             *(NUMBER,) * 2,
@@ -125,14 +135,14 @@ class Statements:
     @cached_property
     def free(self) -> Statement:
         """Release a lease that goes on and whose token need not be marked; tell channel $4 if anybody listens."""
-        return _statement(
+        return statement(
             f"""
             {self._conflicting(5)} SET token = NULL, (free_in, swept_from) = (
-                SELECT e.free_in, {self._day("r.acquired_at + e.free_in")}
-                FROM (SELECT greatest({self._now} - r.acquired_at, r.hold_at_least) AS free_in OFFSET 0) AS e
+                SELECT e.free_in, {self.day("r.acquired_at + e.free_in")}
+                FROM (SELECT greatest({self.now} - r.acquired_at, r.hold_at_least) AS free_in OFFSET 0) AS e
             )
-            WHERE r.token = $3 AND NOT r.late AND {self._now} < r.acquired_at + r.expires_in
-            RETURNING r.token IS NULL, CASE WHEN r.watched_until > {self._now} THEN pg_notify($4, '')::text END
+            WHERE r.token = $3 AND NOT r.late AND {self.now} < r.acquired_at + r.expires_in
+            RETURNING r.token IS NULL, CASE WHEN r.watched_until > {self.now} THEN pg_notify($4, '')::text END
             """,
             *(BYTES,) * 3,
             *(TEXT,) * 2,
@@ -141,11 +151,11 @@ class Statements:
     @cached_property
     def look(self) -> Statement:
         """The record of a key, if there is one, the mark of a token, and the time."""
-        columns = ", ".join(f"r.{column}" for column in _SEEN)
-        return _statement(
+        columns = ", ".join(f"r.{column}" for column in SEEN)
+        return statement(
             f"""
-            SELECT {self._then}, (
-                SELECT reason FROM {self.mark} WHERE namespace = $1 AND token = $3 AND until > {self._then}
+            SELECT {self.then}, (
+                SELECT reason FROM {self.mark} WHERE namespace = $1 AND token = $3 AND until > {self.then}
             ), {columns}
             FROM (SELECT) AS one LEFT JOIN {self.record} AS r ON r.namespace = $1 AND r.key = $2
             """,
@@ -156,12 +166,12 @@ class Statements:
     @cached_property
     def begin(self) -> Statement:
         """Open a transaction in which every statement sees what others have committed before it."""
-        return _statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", writes=False)
+        return statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", writes=False)
 
     @cached_property
     def bounds(self) -> Statement:
         """End waits for locks, and the transaction of a program that has stopped, in so many ms."""
-        return _statement(
+        return statement(
             """
             SELECT set_config('lock_timeout', $1, true),
                 set_config('idle_in_transaction_session_timeout', $2, true)
@@ -174,11 +184,11 @@ class Statements:
     @cached_property
     def ensure(self) -> Statement:
         """See that there is a row to lock."""
-        return _statement(
+        return statement(
             f"""
             INSERT INTO {self.record} ({", ".join(COLUMNS)})
             VALUES ($1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, 0,
-                {self._day(self._now)})
+                {self.day(self.now)})
             ON CONFLICT (namespace, key) DO NOTHING
             """,
             *(BYTES,) * 2,
@@ -189,16 +199,16 @@ class Statements:
     def lock(self) -> Statement:
         """Lock the row."""
         text = f"SELECT FROM {self.record} WHERE namespace = $1 AND key = $2 FOR UPDATE"
-        return _statement(text, *(BYTES,) * 2, writes=False)
+        return statement(text, *(BYTES,) * 2, writes=False)
 
     @cached_property
     def write(self) -> Statement:
         """Write all that was decided into the locked row."""
         columns = COLUMNS[2:18]
         values = ", ".join(f"${place}" for place in range(3, 19))
-        return _statement(
+        return statement(
             f"""
-            UPDATE {self.record} SET ({", ".join(columns)}, swept_from) = ({values}, {self._day("$9 + $11")})
+            UPDATE {self.record} SET ({", ".join(columns)}, swept_from) = ({values}, {self.day("$9 + $11")})
             WHERE namespace = $1 AND key = $2
             """,
             *(BYTES,) * 6,
@@ -210,11 +220,11 @@ class Statements:
     @cached_property
     def note(self) -> Statement:
         """Mark a token, from now; the first reason stands."""
-        return _statement(
+        return statement(
             f"""
-            INSERT INTO {self.mark} AS m (namespace, token, reason, until) VALUES ($1, $2, $3, {self._now} + {REPLAY})
+            INSERT INTO {self.mark} AS m (namespace, token, reason, until) VALUES ($1, $2, $3, {self.now} + {REPLAY})
             ON CONFLICT (namespace, token) DO UPDATE SET until = excluded.until,
-                reason = CASE WHEN m.until > {self._now} THEN m.reason ELSE excluded.reason END
+                reason = CASE WHEN m.until > {self.now} THEN m.reason ELSE excluded.reason END
             """,
             BYTES,
             BYTES,
@@ -224,10 +234,10 @@ class Statements:
     @cached_property
     def tell(self) -> Statement:
         """Tell channel $3 that the key was freed, if anybody listens."""
-        return _statement(
+        return statement(
             f"""
             SELECT pg_notify($3, '')::text FROM {self.record}
-            WHERE namespace = $1 AND key = $2 AND watched_until > {self._now}
+            WHERE namespace = $1 AND key = $2 AND watched_until > {self.now}
             """,
             *(BYTES,) * 2,
             TEXT,
@@ -237,11 +247,11 @@ class Statements:
     @cached_property
     def expect(self) -> Statement:
         """Somebody listens for releases of the key from now on, for $3 µs."""
-        return _statement(
+        return statement(
             f"""
             INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, {self._now} + $3,
-                {self._day(self._now)}
+            SELECT $1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, {self.now} + $3,
+                {self.day(self.now)}
             FROM set_config('lock_timeout', $4, true)
             ON CONFLICT (namespace, key) DO UPDATE SET watched_until = excluded.watched_until
             WHERE r.watched_until < excluded.watched_until - $3 / 2
@@ -254,21 +264,21 @@ class Statements:
     @cached_property
     def commit(self) -> Statement:
         """End the transaction."""
-        return _statement("COMMIT")
+        return statement("COMMIT")
 
     @cached_property
     def roll_back(self) -> Statement:
         """Undo the transaction."""
-        return _statement("ROLLBACK", writes=False)
+        return statement("ROLLBACK", writes=False)
 
     @cached_property
     def page(self) -> Statement:
         """Records that are not open, from $2 up to $3 and after $4."""
-        columns = ", ".join(_SEEN)
-        return _statement(
+        columns = ", ".join(SEEN)
+        return statement(
             f"""
-            SELECT key, {self._then}, {columns} FROM {self.record}
-            WHERE namespace = $1 AND key >= $2 AND key < $3 AND key > $4 AND acquired_at + free_in > {self._then}
+            SELECT key, {self.then}, {columns} FROM {self.record}
+            WHERE namespace = $1 AND key >= $2 AND key < $3 AND key > $4 AND acquired_at + free_in > {self.then}
             ORDER BY key LIMIT $5
             """,
             *(BYTES,) * 4,
@@ -279,13 +289,13 @@ class Statements:
     @cached_property
     def sweep(self) -> Statement:
         """Delete records that are over."""
-        return _statement(
+        return statement(
             f"""
             DELETE FROM {self.record} WHERE (namespace, key) IN (
-                SELECT namespace, key FROM {self.record} WHERE swept_from <= {self._now} / {DAY}
+                SELECT namespace, key FROM {self.record} WHERE swept_from <= {self.then} / {DAY}
                 ORDER BY swept_from LIMIT $1 FOR UPDATE SKIP LOCKED
-            ) AND acquired_at + free_in + {RETENTION} <= {self._now}
-            AND marked_until <= {self._now}
+            ) AND acquired_at + free_in + {RETENTION} <= {self.now}
+            AND marked_until <= {self.now}
             """,
             NUMBER,
         )
@@ -293,10 +303,10 @@ class Statements:
     @cached_property
     def sweep_marks(self) -> Statement:
         """Delete marks whose time is over."""
-        return _statement(
+        return statement(
             f"""
             DELETE FROM {self.mark} WHERE (namespace, token) IN (
-                SELECT namespace, token FROM {self.mark} WHERE until <= {self._now}
+                SELECT namespace, token FROM {self.mark} WHERE until <= {self.then}
                 ORDER BY until LIMIT $1 FOR UPDATE SKIP LOCKED
             )
             """,

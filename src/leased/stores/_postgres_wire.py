@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from leased.clocks import now
@@ -158,6 +158,14 @@ class Wire:
             raise broken(error, name=self._name, writes=True) from error
         self._exchanging = False
         return results
+
+    @contextlib.contextmanager
+    def errors_as(self, told: Callable[[Exception], Exception]) -> Iterator[None]:
+        """Errors of the driver as what they mean."""
+        try:
+            yield
+        except self._errors as error:
+            raise told(error) from error
 
     def is_failure(self, result: Any) -> bool:
         """Whether a result is an error."""

@@ -176,6 +176,8 @@ class SqlStore(Generic[_S]):
         if self._push is None:
             return unwatched
         end = await self._push.watch(key, bell)
+        if end is unwatched:
+            return end
         try:
             await self._run(lambda session, call: session.expect(key, call=call), _WATCH_TIME)
         except BaseException:

@@ -13,10 +13,11 @@ from leased.stores import _postgres_schema
 from leased.stores._drivers import driver
 from leased.stores._pool import Pool
 from leased.stores._postgres_assurance import read_server
+from leased.stores._postgres_push import PostgresPush
 from leased.stores._postgres_session import PostgresSession, Tables
 from leased.stores._postgres_wire import BlockingWaiting, LoopWaiting, Waiting, connect
 from leased.stores._sql_store import SqlStore
-from leased.stores._standing import Standing
+from leased.stores._standing import ServerClock, Standing
 from leased.targets import Face, Options, hide_secrets
 
 DEFAULT_POOL = 10
@@ -31,6 +32,8 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
     address = _address(url)
     tables = Tables(options.own.get("table", _postgres_schema.DEFAULT_NAME), namespace=options.namespace)
     standing = Standing(options, shown=name)
+    push = PostgresPush(address, name=name, clock=options.clock, channel=tables.channel)
+    clock = ServerClock(options.clock, options, shown=name)
     waiting: Waiting = BlockingWaiting() if face == "blocking" else LoopWaiting()
 
     async def session(seconds: float) -> PostgresSession:
@@ -38,10 +41,11 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
         wire = await connect(address, waiting, name=name, seconds=seconds)
         try:
             standing.read(await read_server(wire, until, clock_margin=options.clock_margin))
+            push.possible = wire.prepares
         except BaseException:
             wire.close()
             raise
-        return PostgresSession(wire, tables, name=name)
+        return PostgresSession(wire, tables, name=name, clock=clock)
 
     loop: Any = None
     if face == "async":
@@ -49,7 +53,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
 
         loop = asyncio.get_running_loop
     pool = Pool(session, clock=options.clock, most=_pool_size(options), loop=loop)
-    return SqlStore(pool, mode=face, clock=options.clock, standing=standing)
+    return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=push)
 
 
 def place_of(url: str) -> str:
