@@ -61,13 +61,15 @@ def wheel_postgres() -> Path:
     copy = Path(tempfile.gettempdir()) / f"leased-test-postgres-{original.st_mtime_ns}-{original.st_size}"
     if not copy.exists():
         fresh = Path(tempfile.mkdtemp(dir=copy.parent))
-        shutil.copytree(programs.parent, fresh / "pginstall", symlinks=True)
+        package = programs.parents[1]
+        for folder in (package, package.with_name(f"{package.name}.libs")):
+            shutil.copytree(folder, fresh / folder.name, symlinks=True)
         fresh.chmod(0o755)
         try:
             fresh.rename(copy)
         except OSError:  # another worker was first
             shutil.rmtree(fresh)
-    return copy / "pginstall" / "bin"
+    return copy / programs.relative_to(programs.parents[2])
 
 
 def faketime_library() -> Path:
