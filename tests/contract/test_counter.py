@@ -1,6 +1,7 @@
 """Eight clients count with an unprotected number under one lock, through the public faces, on every built-in store."""
 
 import asyncio
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import leased.aio
 CLIENTS = 8
 ROUNDS = 12
 WAIT = 30.0
-STORES = ("memory", "sqlite")
+STORES = ("memory", "sqlite", "valkey", "postgres")
 
 
 class Counter:
@@ -47,8 +48,13 @@ class Counter:
 
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store of this test's own."""
-    return f"sqlite:{tmp_path}/locks.db" if request.param == "sqlite" else f"memory:{tmp_path.name}"
+    """A store of this test's own: a file, a name, or a namespace on a server."""
+    if request.param == "memory":
+        return f"memory:{tmp_path.name}"
+    if request.param == "sqlite":
+        return f"sqlite:{tmp_path}/locks.db"
+    server = request.getfixturevalue(f"{request.param}_server")
+    return f"{server.url}?leased_namespace={secrets.token_hex(8)}"
 
 
 @pytest.fixture
