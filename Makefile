@@ -9,6 +9,8 @@ STAMP := .venv/installed
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 SEEDS ?= 1000
 ROW ?=
+STORE ?=
+SECONDS ?= 60
 ARGS ?=
 
 .PHONY: help
@@ -47,6 +49,10 @@ smoke: setup ## build the wheel, try it in an empty environment of every Python 
 simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, then hunt every planted bug; failures print seeds
 	$(BIN)/python -m leased.testing.simulation --seeds $(SEEDS)
 	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
+
+.PHONY: nemesis
+nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, SECONDS=60 each)
+	$(BIN)/python -m nemesis $(STORE) --seconds $(SECONDS) $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure against floors and peers, write docs/benchmarks.md (ROW="memory-pair import": only these rows)

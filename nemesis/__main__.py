@@ -1,0 +1,77 @@
+"""`python -m nemesis [SCENARIO …]`, called by `make nemesis`: breaks servers under workers, and judges what they saw.
+
+The status is 0 if every run was valid and saw enough, 1 if something was broken, 2 if a run saw too little to count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from nemesis.planted import BUGS
+from nemesis.play import Outcome, play
+from nemesis.scenarios import SCENARIOS, chosen
+from nemesis.stage import Scenario
+
+SHOWN = 20
+"""Violations of one run that are printed."""
+
+
+def main() -> int:
+    """Play what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m nemesis", description=__doc__)
+    about = "; ".join(f"{one.name}: {one.about}" for one in SCENARIOS.values())
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"or a store; default: all. {about}")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long each is played")
+    parser.add_argument("--seed", help="what is drawn follows from it; default: a new one")
+    parser.add_argument(
+        "--bug", default="", choices=BUGS, help="a planted bug, which must be convicted: then 1 is good"
+    )
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="where the lines go; else kept if not valid")
+    given = parser.parse_args()
+    try:
+        scenarios = chosen(given.scenarios)
+    except KeyError as name:
+        parser.error(f"no scenario is called {name}; there are {', '.join(SCENARIOS)}")
+    seed = given.seed or secrets.token_hex(4)
+    found = [_run(one, given.keep, seconds=given.seconds, seed=seed, bug=given.bug) for one in scenarios]
+    return next((status for status in (1, 2) if status in found), 0)
+
+
+def _run(scenario: Scenario, keep: Path | None, *, seconds: float, seed: str, bug: str) -> int:
+    began = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="leased-nemesis-")) if keep is None else keep / scenario.name
+    directory.mkdir(parents=True, exist_ok=True)
+    print(f"{scenario.name}: {scenario.about}; seed {seed}{f', with the bug {bug}' if bug else ''}", flush=True)
+    outcome = play(scenario, seconds=seconds, seed=seed, directory=directory, bug=bug)
+    _report(outcome)
+    words = {0: "valid", 1: "NOT VALID", 2: "too little happened"}
+    print(f"  {words[outcome.status]}, {time.monotonic() - began:.0f} s", flush=True)
+    if outcome.status == 1 or keep is not None:
+        print(f"  its lines are in {directory}", flush=True)
+    else:
+        shutil.rmtree(directory)
+    return outcome.status
+
+
+def _report(outcome: Outcome) -> None:
+    print("  " + ", ".join(f"{count} {name}" for name, count in outcome.counts.items()))
+    for kind, count in sorted(outcome.verdict.excused.items()):
+        print(f"  excused {count} times: {kind}")
+    for violation in outcome.verdict.violations[:SHOWN]:
+        print(f"  BROKEN {violation}")
+    if len(outcome.verdict.violations) > SHOWN:
+        print(f"  … and {len(outcome.verdict.violations) - SHOWN} more")
+    for failed in outcome.failed:
+        print(f"  BROKEN {failed}")
+    for short in outcome.missing:
+        print(f"  too little: {short}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

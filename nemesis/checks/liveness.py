@@ -1,0 +1,99 @@
+"""What has to happen in time: answers, losses told, keys handed on. Judged only where nothing was broken meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nemesis.checks.violation import Violation
+from nemesis.excuses import Excuses
+from nemesis.run import GIVING_UP, NEVER, Call, Hold, Run
+from nemesis.worker import TIMEOUT
+
+LATENESS = 1.5
+"""Seconds by which a busy machine may be late with anything."""
+
+HAND_OFF = 1.0 + LATENESS
+"""Seconds within which a released key is taken by somebody who waits for it: one poll, were every notice lost."""
+
+SIGNAL = 1.0 + LATENESS
+"""Seconds within which a kept hold's loss is told."""
+
+CLEAN_UP = 1.0
+"""Seconds that a call may spend on handing back what is not wanted."""
+
+LONGEST_TTL = 2.0
+"""Seconds: no lease of a run is longer."""
+
+
+def answers_in_time(run: Run, excuses: Excuses) -> Iterator[Violation]:
+    """Every call ends within its wait, or the time-out of the store, and the time for cleaning up; broken or not."""
+    for call in run.calls:
+        wait = float(call.given.get("wait") or 0.0)
+        bound = max(wait, TIMEOUT) + CLEAN_UP + LATENESS
+        if call.call == "drop" or run.deaths.get(call.who, NEVER) < call.asked + bound + 1.0:
+            continue
+        ended = min(call.answered, run.ended)
+        bound += run.stopped(call.who, call.asked, ended)
+        if ended - call.asked > bound:
+            text = f"{call.key!r}: {call.call} {call.op} took {ended - call.asked:.3f} s"
+            yield Violation("bounded", call.asked, text)
+
+
+def loss_told(run: Run, excuses: Excuses) -> Iterator[Violation]:
+    """A loss is told in a second, after the process runs again, where somebody keeps the hold."""
+    for holds in run.holds.values():
+        for hold in holds:
+            until = hold.until()
+            told = min((line.at for line in hold.told if line.data["event"] == "lost"), default=NEVER)
+            looked = max([hold.granted, *(line.at for line in hold.sights)])
+            renewed = any(line.at > looked for line in hold.told if line.data["event"] == "renewed")
+            by = until + SIGNAL + run.stopped(hold.who, until - hold.ttl, until + SIGNAL + LONGEST_TTL)
+            over = hold.kept and not renewed and hold.given_up > by and by < min(run.ended, hold.died)
+            if over and told > by:
+                yield Violation("told", until, f"{hold.key!r}: the loss of {hold.op} was not told by {by:.3f}")
+
+
+def hand_off(run: Run, excuses: Excuses) -> Iterator[Violation]:
+    """A key that was released is soon taken by somebody, if somebody waits for it."""
+    waits = [call for call in run.calls if call.call == "acquire" and call.given.get("wait") and not call.hold]
+    for call in run.calls:
+        if not call.found.get("freed"):
+            continue
+        by = call.answered + HAND_OFF
+        waiting = [one for one in waits if one.key == call.key and one.asked < call.answered and one.answered > by]
+        patient = [one for one in waiting if one.asked + float(one.given["wait"]) > by and not one.given["patience"]]
+        taken = any(call.asked <= hold.granted <= by for hold in run.holds.get(call.key, ()))
+        for one in patient:
+            if not taken and by < run.ended and run.quiet(call.asked - HAND_OFF, by, who=[call.who, one.who]):
+                text = f"{call.key!r}: freed by {call.op}, and {one.op} still waited {HAND_OFF:.1f} s later"
+                yield Violation("hand-off", call.answered, text)
+                break
+
+
+def dead_holders(run: Run, excuses: Excuses) -> Iterator[Violation]:
+    """A key that nobody can hold any more is not refused: whatever became of its holder, a lease ends with its ttl."""
+    for key in {call.key for call in run.calls if call.call == "acquire"}:
+        asked = [call for call in run.calls if call.call == "acquire" and call.key == key and not call.hold]
+        ends = sorted((call.asked, _free_by(run, call, run.holds.get(key, ()))) for call in asked)
+        for call in asked:
+            if call.outcome != "fail" or call.found.get("error") not in ("LockNotAcquired", "LockTimeout"):
+                continue
+            free_by = max((end for began, end in ends if began < call.answered), default=0.0)
+            if call.asked > free_by + LATENESS and run.quiet(call.asked, call.answered, who=[call.who]):
+                text = f"{key!r}: {call.op} was refused, and nobody can have held the key after {free_by:.3f}"
+                yield Violation("wedged", call.asked, text)
+
+
+def _free_by(run: Run, call: Call, holds: Sequence[Hold]) -> float:
+    """Until when the store can have held something for an acquire, at the latest."""
+    hold = next((hold for hold in holds if hold.acquire is call), None)
+    if hold is None:
+        unsettled = call.answered == NEVER or not run.quiet(call.asked, call.answered + CLEAN_UP, who=[call.who])
+        ended = min(call.answered, run.deaths.get(call.who, NEVER))
+        healed = max((one.healed for one in run.faults if one.began <= ended), default=0.0)
+        return max(ended, healed) + TIMEOUT + LONGEST_TTL if unsettled else 0.0
+    if any(one.call == "release" and one.found.get("freed") for one in hold.calls):
+        return min(one.answered for one in hold.calls if one.found.get("freed"))
+    renewing = hold.kept or any(one.call in GIVING_UP for one in hold.calls)
+    last = max([hold.until(), *(line.at for line in hold.told)])
+    return last + TIMEOUT + (LONGEST_TTL if renewing else hold.ttl)

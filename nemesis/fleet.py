@@ -1,0 +1,113 @@
+"""The worker processes of a run: started, stopped, continued, killed and replaced. It touches no server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from random import Random
+from types import TracebackType
+
+from nemesis.history import Recorder, now
+from nemesis.worker import Orders
+
+ROOT = Path(__file__).parent.parent
+FACES = ("blocking", "async", "blocking", "async", "blocking")
+KEYS = ("north", "east", "south")
+AT_THE_END = 20.0
+"""Seconds that workers have to finish what they are doing."""
+
+
+class Fleet:
+    """Worker processes of both faces. A `with` statement kills those that are left at its end."""
+
+    def __init__(
+        self, url: str, *, directory: Path, recorder: Recorder, until: float, chance: Random, bug: str
+    ) -> None:
+        """Workers on the store at this URL that record into this directory and end at this time."""
+        self._url = url
+        self._directory = directory
+        self._recorder = recorder
+        self._until = until
+        self._chance = chance
+        self._bug = bug
+        self._alive: dict[str, subprocess.Popen[bytes]] = {}
+        self._names: dict[str, int] = {}
+        self.failed: list[str] = []
+
+    def start(self) -> None:
+        """Start one of each."""
+        for face, number in zip(FACES, range(len(FACES)), strict=True):
+            self._start(f"{face}{number}", face)
+
+    def harass(self) -> None:
+        """Stop and kill workers until it is time to end."""
+        while now() < self._until:
+            time.sleep(self._chance.uniform(0.2, 1.5))
+            name = self._chance.choice(sorted(self._alive))
+            if self._chance.random() < 0.25:
+                self._replace(name)
+            else:
+                self._stop(name, self._chance.choice((0.2, 0.6, 1.2, 3.0)))
+
+    def finish(self) -> None:
+        """Wait for all to end; `failed` names those that did not end well."""
+        give_up_at = time.monotonic() + AT_THE_END
+        for name, process in self._alive.items():
+            try:
+                code = process.wait(max(0.0, give_up_at - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.failed.append(f"worker {name} did not end")
+            else:
+                self._note(name, code)
+
+    def __enter__(self) -> Fleet:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Kill those that are left."""
+        for process in self._alive.values():
+            process.kill()
+            process.wait()
+
+    def _start(self, place: str, face: str) -> None:
+        self._names[place] = self._names.get(place, 0) + 1
+        name = f"{place}.{self._names[place]}"
+        orders = Orders(
+            name, face, self._url, str(self._directory), KEYS, self._until, str(self._chance.random()), self._bug
+        )
+        self._alive[name] = subprocess.Popen(orders.command(), cwd=ROOT, env=_environment(), stdin=subprocess.DEVNULL)
+        self._recorder.record("born", who=name)
+
+    def _stop(self, name: str, seconds: float) -> None:
+        process = self._alive[name]
+        if process.poll() is None:
+            self._recorder.record("stopped", who=name)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            process.send_signal(signal.SIGCONT)
+            self._recorder.record("continued", who=name)
+
+    def _replace(self, name: str) -> None:
+        process = self._alive.pop(name)
+        if process.poll() is None:
+            self._recorder.record("killed", who=name)
+            process.kill()
+            process.wait()
+        else:
+            self._note(name, process.returncode)
+        place = name.rpartition(".")[0]
+        self._start(place, place.rstrip("0123456789"))
+
+    def _note(self, name: str, code: int) -> None:
+        if code:
+            self.failed.append(f"worker {name} ended with code {code}")
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("LEASED_")}

@@ -1,0 +1,88 @@
+"""Plays a scenario: workers at work, servers and workers broken, and then the verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from nemesis.coverage import WORKERS, counts, missing
+from nemesis.fleet import Fleet
+from nemesis.history import Recorder, now, read
+from nemesis.judge import Verdict, judge
+from nemesis.stage import Scenario, Stage
+
+STARTING = 2.0
+"""Seconds that workers take to start."""
+
+CALM = 4.0
+"""Seconds before the end from which on no server is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run. `failed` are workers that did not end well, `missing` what there was too little of."""
+
+    verdict: Verdict
+    counts: dict[str, int]
+    failed: list[str]
+    missing: list[str]
+
+    @property
+    def status(self) -> int:
+        """0: valid; 1: something was broken; 2: too little happened for either."""
+        if self.failed or not self.verdict.valid:
+            return 1
+        return 2 if self.missing else 0
+
+
+def play(scenario: Scenario, *, seconds: float, seed: str, directory: Path, bug: str = "") -> Outcome:
+    """One run of so many seconds. Everything that is drawn follows from the seed; what comes of it does not."""
+    with (
+        scenario.open() as stage,
+        Recorder(directory / "nemesis.jsonl", who="nemesis") as recorder,
+    ):
+        until = now() + STARTING + seconds
+        with Fleet(
+            stage.url, directory=directory, recorder=recorder, until=until, chance=Random(f"{seed}/workers"), bug=bug
+        ) as fleet:
+            fleet.start()
+            breaking = _Breaking(stage, recorder, until=until - CALM, chance=Random(f"{seed}/servers"))
+            fleet.harass()
+            breaking.join()
+            fleet.finish()
+        recorder.record("end")
+    verdict = judge(read(directory))
+    found = counts(verdict)
+    return Outcome(verdict, found, fleet.failed, missing(found, {**WORKERS, **scenario.gates}, seconds=seconds))
+
+
+class _Breaking:
+    """Breaks servers one after the other beside everything else."""
+
+    def __init__(self, stage: Stage, recorder: Recorder, *, until: float, chance: Random) -> None:
+        self._stage = stage
+        self._recorder = recorder
+        self._until = until
+        self._chance = chance
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="breaking")
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until all is well again; raises what went wrong in breaking."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            time.sleep(STARTING)
+            while self._stage.faults and now() < self._until:
+                time.sleep(self._chance.uniform(0.5, 4.0))
+                if now() < self._until:
+                    self._chance.choice(self._stage.faults)(self._recorder, self._chance)
+        except BaseException as error:  # noqa: BLE001 (raised by `join`)
+            self._error = error

@@ -1,0 +1,27 @@
+"""The scenarios, by their names; a name that is the beginning of others stands for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nemesis.scenarios.redis_server import SCENARIOS as REDIS_SERVER
+from nemesis.scenarios.sqlite import SCENARIOS as SQLITE
+from nemesis.stage import Scenario
+
+SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in (*SQLITE, *REDIS_SERVER)}
+"""All of them, in the order in which they are run."""
+
+
+def chosen(names: Sequence[str]) -> list[Scenario]:
+    """Those with these names, or of these stores (`redis`); all for no names. `KeyError` for a name of nothing."""
+    found: dict[str, Scenario] = {}
+    for name in names or [""]:
+        matching = {one.name: one for one in SCENARIOS.values() if _means(name, one.name)}
+        if not matching:
+            raise KeyError(name)
+        found |= matching
+    return list(found.values())
+
+
+def _means(given: str, name: str) -> bool:
+    return given in ("", name) or name.startswith(f"{given}-")
