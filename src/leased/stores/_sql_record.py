@@ -58,6 +58,16 @@ class Record(NamedTuple):
         """Whether it is a lease that goes on."""
         return self.token is not None and now < self.expires_at
 
+    def closed(self, now: int) -> bool:
+        """Whether it is no lease, and the key has still to open.
+
+        One that was ended stays closed for no longer than its terms can ask for: what lies further ahead was written
+        before the server's clock was set back.
+        """
+        if self.held(now) or now >= self.free_at:
+            return False
+        return self.token is not None or self.free_at - now <= max(self.hold_at_least, self.lock_delay)
+
     def has(self, token: bytes) -> bool:
         """Whether its last lease was this token's, and did not end by release or force."""
         return self.token is not None and compare_digest(self.token, token)
@@ -71,7 +81,7 @@ class Record(NamedTuple):
     def status(self, key: str, *, now: int) -> Status:
         """What anyone may see of the key."""
         held = self.held(now)
-        if not held and now >= self.free_at:
+        if not held and not self.closed(now):
             return Status(key)
         free_in, free_at = (self.free_at - now) / SECOND, self.free_at / SECOND
         if not held:

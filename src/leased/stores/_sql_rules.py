@@ -34,7 +34,7 @@ def acquire(seen: Seen, *, claim: Claim) -> tuple[Held | Contended, Effect | Non
         return _refused(claim.key, seen)
     if held:
         return _grant(claim, seen, ends="retaken")
-    if now < record.free_at:
+    if record.closed(now):
         return _refused(claim.key, seen)
     return _grant(claim, seen, ends="expired" if record.late else None)
 
@@ -89,7 +89,7 @@ def force_release(seen: Seen, *, fencing_token: int | None) -> tuple[bool, Effec
         marks = _marks(record, "force_released")
         ended = _ended(record, now + record.lock_delay)._replace(forced=True)
         return True, _marking(ended, marks, now=now, freed=True)
-    if record.forced or now >= record.free_at:
+    if record.forced or not record.closed(now):
         return False, None
     marks = _marks(record, "expired" if record.late else None)
     return True, _marking(_ended(record, now), marks, now=now, freed=True)
