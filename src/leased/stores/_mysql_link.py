@@ -15,10 +15,15 @@ from leased.stores._drivers import driver
 from leased.stores._mysql_failures import GARBAGE, Trouble, failure, trouble
 from leased.stores._mysql_place import Place
 
+_VARIABLES = {
+    "time_zone": "'+00:00'",
+    "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+    "autocommit": "1",
+    "innodb_lock_wait_timeout": "1",
+    "lock_wait_timeout": "1",
+}
 SETTINGS = (
-    "SET SESSION time_zone = '+00:00'",
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1",
-    "SET SESSION innodb_lock_wait_timeout = 1, lock_wait_timeout = 1",
+    f"SET SESSION {', '.join(f'{name}={value}' for name, value in _VARIABLES.items())}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 """What every connection begins with.

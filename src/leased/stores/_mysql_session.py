@@ -1,0 +1,313 @@
+"""MySQL and MariaDB as a database of records: which statements do what the SQL store asks for. It decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from leased.clocks import now
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.model import Abandon, Acquire, Claim, Held, Lease, Look, Operation, Release, Renew
+from leased.store import Outcome
+from leased.stores import _sql_rules as rules
+from leased.stores._mysql_failures import NO_TABLE, Trouble, failure
+from leased.stores._mysql_link import Answer
+from leased.stores._mysql_statements import Statements
+from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Record, Seen, asked, digest_of, microseconds
+from leased.stores._sql_rules import Effect
+from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Unsettled
+from leased.stores._standing import ServerClock
+
+_NO_RIGHT = 1142
+
+
+class Link(Protocol):
+    """A connection that runs one statement at a time; see `leased.stores._mysql_link`."""
+
+    async def ask(self, statement: str, *, seconds: float) -> Answer:
+        """The answer within so many seconds, or `Trouble`."""
+        ...
+
+    def usable(self) -> bool:
+        """See `leased.stores._pool`."""
+        ...
+
+    def close(self) -> None:
+        """See `leased.stores._pool`."""
+        ...
+
+
+class Sweeper:
+    """How far the clean-up has come, for all sessions of a store."""
+
+    __slots__ = ("after",)
+
+    def __init__(self) -> None:
+        self.after = (b"", b"")
+
+
+class MysqlSession:
+    """See `leased.stores._sql_session.Session`. Statements by themselves are committed by themselves."""
+
+    def __init__(
+        self,
+        link: Link,
+        statements: Statements,
+        *,
+        place: str,
+        clock: ServerClock,
+        sweeper: Sweeper,
+        ring: Callable[[str], None],
+    ) -> None:
+        """`place` is shown in messages, `ring` told of keys that were freed."""
+        self._link = link
+        self._statements = statements
+        self._place = place
+        self._clock = clock
+        self._sweeper = sweeper
+        self._ring = ring
+        self._within = False
+        self._now = 0
+
+    def usable(self) -> bool:
+        """See `Session`."""
+        return not self._within and self._link.usable()
+
+    def close(self) -> None:
+        """See `Session`."""
+        self._link.close()
+
+    async def grant(self, claim: Claim, *, call: Call) -> Held | None:
+        """See `Session`. The answer holds no record: what was granted is what was asked for, from that instant on."""
+        new = asked(claim)
+        statement = self._statements.grant(claim.key.encode(), new, ahead=call.ahead)
+        answer = await self._ask(statement, call, writing=True)
+        if not answer.changed:
+            return None
+        left, ttl = new.length / SECOND, new.ttl / SECOND
+        return Held(Lease(claim.key, claim.token, answer.number, ttl, claim.owner, left))
+
+    async def extend(self, key: str, token: str, *, call: Call, ttl: float, number: int) -> Held | None:
+        """See `Session`."""
+        name, digest = key.encode(), digest_of(token)
+        statement = self._statements.extend(name, digest, length=microseconds(ttl), number=number, ahead=call.ahead)
+        if not (await self._ask(statement, call, writing=True)).changed:
+            return None
+        seen = await self.look(key, None, call=call)
+        record = seen.record
+        if record is None or not record.has(digest) or record.renewal != number or not record.held(seen.now):
+            return None
+        return record.answer(key, token, now=seen.now)
+
+    async def free(self, key: str, token: str, *, call: Call) -> bool | None:
+        """See `Session`."""
+        statement = self._statements.free(key.encode(), digest_of(token), ahead=call.ahead)
+        if not (await self._ask(statement, call, writing=True)).changed:
+            return None
+        self._ring(key)
+        return True
+
+    async def look(self, key: str, token: str | None, *, call: Call) -> Seen:
+        """See `Session`."""
+        digest = None if token is None else digest_of(token)
+        asked_at = now()
+        answer = await self._ask(self._statements.look(key.encode(), digest, ahead=call.ahead), call)
+        instant, reason, until, name, *columns = answer.rows[0]
+        self._clock.read((instant - call.ahead) / SECOND, asked_at=asked_at)
+        mark = reason.decode() if reason is not None and until > instant else None
+        return Seen(None if name is None else _record(columns), mark, instant)
+
+    async def lock(self, key: str, token: str | None, *, call: Call) -> Seen:
+        """See `Session`. A key without a record gets an empty one, or there would be nothing to lock."""
+        await self._begin(call)
+        made = (await self._ask(self._statements.insert([(key.encode(), NEVER_GRANTED)]), call)).changed
+        seen = await self.look(key, token, call=call)
+        self._now = seen.now
+        return Seen(None, seen.mark, seen.now) if made else seen
+
+    async def finish(self, key: str, effect: Effect | None, *, call: Call) -> None:
+        """See `Session`."""
+        if effect is None:
+            await self._end("ROLLBACK", call)
+            return
+        await self._ask(self._statements.replace([(key.encode(), effect.record)]), call)
+        await self._mark(effect.marks, call)
+        await self._end("COMMIT", call)
+        if effect.freed:
+            self._ring(key)
+
+    async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
+        """See `Session`. What others have locked stays unsettled, and what needs a new record but is no grant."""
+        places = {_key_of(operation).encode(): place for place, operation in enumerate(operations)}
+        keys = sorted(places)
+        await self._begin(call)
+        rows = (await self._ask(self._statements.lock_all(keys, ahead=call.ahead), call)).rows
+        found: dict[bytes, Record | None] = {key: _record(columns) for _, key, *columns in rows}
+        instant = max((row[0] for row in rows), default=0)
+        missing = [key for key in keys if key not in found]
+        if missing:
+            present = (await self._ask(self._statements.present(missing, ahead=call.ahead), call)).rows
+            instant = max(instant, *(row[0] for row in present))
+            found |= dict.fromkeys(set(missing) - {row[1] for row in present})
+        self._now = instant
+        tokens = {key: digest_of(_token_of(operations[places[key]])) for key in found}
+        watched = [tokens[key] for key, record in found.items() if record is not None and record.marked_until > instant]
+        reasons: dict[bytes, str] = {}
+        if watched:
+            statement = self._statements.marked(watched, now=instant)
+            reasons = {token: reason.decode() for token, reason in (await self._ask(statement, call)).rows}
+        outcomes: list[Outcome | Unsettled] = [UNSETTLED] * len(operations)
+        effects: dict[bytes, Effect] = {}
+        for key in filter(found.__contains__, keys):
+            operation = operations[places[key]]
+            outcome, effect = _settled(operation, Seen(found[key], reasons.get(tokens[key]), instant))
+            if effect is not None and found[key] is None and not isinstance(operation, Acquire):
+                continue
+            outcomes[places[key]] = outcome
+            if effect is not None:
+                effects[key] = effect
+        for key in await self._write_all(effects, call, fresh={key for key in effects if found[key] is None}):
+            outcomes[places[key]] = UNSETTLED
+        return outcomes
+
+    async def page(self, prefix: str, *, call: Call, after: str, limit: int) -> tuple[list[tuple[str, Record]], int]:
+        """See `Session`."""
+        statement = self._statements.page(prefix.encode(), after=after.encode(), limit=limit, ahead=call.ahead)
+        rows = (await self._ask(statement, call)).rows
+        page = [(key.decode(errors="replace"), _record(columns)) for _, key, *columns in rows]
+        return page, max((row[0] for row in rows), default=0)
+
+    async def expect(self, key: str, *, call: Call) -> None:
+        """See `Session`. Only this process tells this process: there is nothing to ask of the server."""
+
+    async def sweep(self, most: int, *, call: Call) -> None:
+        """See `Session`. It goes through the table by key, so many rows at a time, and then begins again."""
+        statement = self._statements.step(self._sweeper.after, most=most, ahead=call.ahead)
+        rows = (await self._ask(statement, call)).rows
+        self._sweeper.after = (rows[-1][0], rows[-1][1]) if len(rows) == most else (b"", b"")
+        over = [(namespace, key) for namespace, key, is_over in rows if is_over]
+        await self._begin(call)
+        if over:
+            locked = (await self._ask(self._statements.lock_over(over, ahead=call.ahead), call)).rows
+            if locked:
+                await self._ask(self._statements.delete([(row[0], row[1]) for row in locked]), call)
+        await self._sweep_marks(most, call)
+        await self._end("COMMIT", call)
+
+    async def create(self, call: Call) -> None:
+        """See `Session`."""
+        for statement in self._statements.create():
+            try:
+                await self._link.ask(statement, seconds=call.left())
+            except Trouble as found:
+                if found.number == _NO_RIGHT:
+                    raise StoreNotUsable(
+                        f"{self._place} has no tables for locks yet, and this account may not make them: {found.said}",
+                        hint="let somebody who may run what `leased schema URL` prints",
+                    ) from found
+                if found.conflict:
+                    raise RolledBack(failure(found, place=self._place, writing=False)) from found
+                raise failure(found, place=self._place, writing=False) from found
+
+    async def _write_all(self, effects: dict[bytes, Effect], call: Call, *, fresh: set[bytes]) -> set[bytes]:
+        """Write and commit the effects, by key. Fresh keys with which somebody else was quicker are the answer."""
+        known = [(key, effect.record) for key, effect in effects.items() if key not in fresh]
+        if known:
+            await self._ask(self._statements.replace(known), call)
+        lost: set[bytes] = set()
+        if fresh:
+            made = [(key, effects[key].record) for key in sorted(fresh)]
+            answer = await self._ask(self._statements.insert(made), call)
+            if answer.changed < len(made):
+                rows = (await self._ask(self._statements.lock_all([key for key, _ in made], ahead=0), call)).rows
+                mine = {row[1]: row[2] for row in rows}
+                lost = {key for key, record in made if mine.get(key) != record.token}
+        await self._mark([mark for effect in effects.values() for mark in effect.marks], call)
+        await self._end("COMMIT", call)
+        for key, effect in effects.items():
+            if effect.freed:
+                self._ring(key.decode())
+        return lost
+
+    async def _mark(self, marks: Sequence[tuple[bytes, str]], call: Call) -> None:
+        """Add marks, and delete more than are added, so that they never pile up."""
+        if marks:
+            await self._sweep_marks(2 * len(marks), call)
+            await self._ask(self._statements.mark(sorted(marks), now=self._now, until=self._now + REPLAY), call)
+
+    async def _sweep_marks(self, most: int, call: Call) -> None:
+        over = (await self._ask(self._statements.lock_marks_over(most=most, ahead=call.ahead), call)).rows
+        if over:
+            await self._ask(self._statements.delete_marks([(row[0], row[1]) for row in over]), call)
+
+    async def _begin(self, call: Call) -> None:
+        self._within = True  # first: whatever ends this call, the connection is not used with half a transaction
+        await self._ask("START TRANSACTION", call)
+
+    async def _end(self, statement: str, call: Call) -> None:
+        await self._ask(statement, call, writing=statement == "COMMIT")
+        self._within = False
+
+    async def _ask(self, statement: str, call: Call, *, writing: bool = False) -> Answer:
+        """The answer; `writing`: if none comes, nobody knows whether the statement had its effect."""
+        left = call.left()
+        if left <= 0:
+            raise StoreUnavailable(f"there was no time left to ask {self._place}", applied=False)
+        try:
+            return await self._link.ask(statement, seconds=left)
+        except Trouble as found:
+            await self._undo(call)
+            if found.number == NO_TABLE:
+                raise NoTables from found
+            error = failure(found, place=self._place, writing=writing)
+            if found.conflict:
+                raise RolledBack(error) from found
+            raise error from found
+
+    async def _undo(self, call: Call) -> None:
+        """Undo a transaction, so that the connection can go on; where that fails too it is dropped."""
+        if self._within and self._link.usable():
+            with contextlib.suppress(Trouble):
+                await self._link.ask("ROLLBACK", seconds=call.left())
+                self._within = False
+
+
+def saying(link: Link, *, place: str, until: float) -> Callable[[str], Awaitable[tuple[tuple[Any, ...], ...]]]:
+    """Asks one question after the other, all before one instant, and gives their rows."""
+
+    async def ask(statement: str) -> tuple[tuple[Any, ...], ...]:
+        try:
+            return (await link.ask(statement, seconds=max(0.001, until - now()))).rows
+        except Trouble as found:
+            raise failure(found, place=place, writing=False) from found
+
+    return ask
+
+
+def _record(columns: Sequence[Any]) -> Record:
+    *most, late, forced, marked_until = columns
+    return Record._make((*most, bool(late), bool(forced), marked_until))
+
+
+def _settled(operation: Operation, seen: Seen) -> tuple[Outcome, Effect | None]:
+    """What the rules say of one operation."""
+    match operation:
+        case Acquire(claim):
+            return rules.acquire(seen, claim=claim)
+        case Renew(key, token, ttl, number):
+            return rules.renew(seen, key=key, token=token, ttl=ttl, number=number)
+        case Release(_, token, late):
+            return rules.release(seen, token=token, late=late)
+        case Abandon(_, token):
+            return None, rules.abandon(seen, token=token)
+        case Look(key, token):
+            return rules.look(seen, key=key, token=token), None
+
+
+def _key_of(operation: Operation) -> str:
+    return operation.claim.key if isinstance(operation, Acquire) else operation.key
+
+
+def _token_of(operation: Operation) -> str:
+    return operation.claim.token if isinstance(operation, Acquire) else operation.token

@@ -1,0 +1,87 @@
+"""What a MySQL or MariaDB server, as it is set up now, gives to locks: read from its settings, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from leased.errors import StoreNotUsable
+from leased.model import Assurance
+
+Ask: TypeAlias = Callable[[str], Awaitable[tuple[tuple[Any, ...], ...]]]
+"""Runs a statement and gives its rows."""
+
+_NAMES = (
+    "version",
+    "innodb_flush_log_at_trx_commit",
+    "log_bin",
+    "sync_binlog",
+    "read_only",
+    "innodb_read_only",
+    "wsrep_on",
+    "group_replication_group_name",
+)
+_COUNTS = ("wsrep_cluster_size", "Slaves_connected")
+_LISTED = "SHOW GLOBAL {} WHERE Variable_name IN ({})"
+_TRIES = 3
+_AT_ONCE = "survives kill and power loss: on disk before the answer"
+_LATER = "survives a kill of the machine's processes, not a loss of power"
+
+
+async def check_clock(ask: Ask, *, place: str) -> None:
+    """Raise `StoreNotUsable` where `SYSDATE()` is another name for `NOW()`.
+
+    That tells when a statement began: after a wait for somebody's row it would revive a lease that has lapsed.
+    """
+    for _ in range(_TRIES):
+        ((_, stands),) = await ask("SELECT SLEEP(0.0001), SYSDATE(6) = NOW(6)")
+        if not stands:
+            return
+    raise StoreNotUsable(
+        f"{place} runs with sysdate-is-now: no statement can tell the time after a wait",
+        hint="start the server without that option",
+    )
+
+
+async def read_standing(ask: Ask, *, verified: bool | None) -> Assurance:
+    """The assurance of the server. `verified` says whether it had to prove who it is; `None` without TLS."""
+    names = ", ".join(f"'{name}'" for name in _NAMES)
+    counts = ", ".join(f"'{name}'" for name in _COUNTS)
+    rows = (*await ask(_LISTED.format("VARIABLES", names)), *await ask(_LISTED.format("STATUS", counts)))
+    return standing({str(name).lower(): str(value) for name, value in rows}, verified=verified)
+
+
+def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
+    """What these settings amount to."""
+    logs = found.get("log_bin", "ON") in ("ON", "1")
+    cluster = found.get("wsrep_on") in ("ON", "1") or bool(found.get("group_replication_group_name"))
+    replicas = found.get("slaves_connected") if logs else "0"
+    alone = not cluster and replicas == "0"
+    at_once = found.get("innodb_flush_log_at_trx_commit") == "1" and (not logs or found.get("sync_binlog") == "1")
+    notes = [found.get("version", "of an unknown version")]
+    if cluster:
+        nodes = f"a cluster of {found.get('wsrep_cluster_size', 'several')} nodes"
+        notes.append(f"{nodes}: a lease is granted once all of them have it, but each judges expiry by its own clock")
+        notes.append("direct all clients at one node and keep the clocks of all in step; check fencing tokens")
+    elif not alone:
+        known = f"{replicas} replicas are connected" if replicas is not None else "replicas cannot be seen from here"
+        notes.append(f"{known}: one that takes over may lack the last grants")
+    if not at_once:
+        notes.append(
+            "a loss of power can undo the last grants: set innodb_flush_log_at_trx_commit"
+            f"{' and sync_binlog' if logs else ''} to 1"
+        )
+    if "ON" in (found.get("read_only"), found.get("innodb_read_only")):
+        notes.append("this server is read-only: it grants nothing")
+    if verified is False:
+        notes.append("the connection is encrypted, but the server does not have to prove who it is")
+    return Assurance(
+        exclusive="volatile" if not at_once else "primary" if alone else "until-failover",
+        early_loss=cluster or not at_once,
+        durable="survives kill and power loss: on disk before the answer"
+        if at_once
+        else "survives a kill of the server",
+        takeover=f"the clock of the {'node that is asked' if cluster else 'server'}, in UTC",
+        fence="rises while the clock of the server is not set back over the loss of its data",
+        notes=tuple(notes),
+    )

@@ -1,0 +1,219 @@
+"""What the MySQL store asks its server: text of our own words, numbers and hexadecimal bytes. It runs nothing."""
+
+# ruff: noqa: S608 - that is all there is in it: no value of a caller can say anything
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from leased.checks import shown
+from leased.errors import InvalidRequest
+from leased.stores._sql_record import RETENTION, Asked, Record
+
+COLUMNS = (
+    "token, owner, held_by, metadata, fencing_token, renewal, acquired_at, expires_at, free_at, deadline, ttl,"
+    " hold_at_least, lock_delay, late, forced, marked_until"
+)
+_TABLE = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+# `NOW()` tells when the statement began, even after a long wait for somebody's row; `SYSDATE()` tells the time. In the
+# zone of our sessions, UTC, every instant has one name.
+_NOW = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))"
+# True in the second and all later assignments of a grant exactly if the first one took place: the record of an open
+# key opened, and its marks ended, before it; that of any other key did not.
+_GRANTED = "free_at<=acquired_at AND marked_until<=acquired_at"
+
+
+def literal(value: bytes | int | None) -> str:
+    """A value as SQL, the same in every character set and every SQL mode."""
+    if value is None:
+        return "NULL"
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else str(int(value))
+
+
+def _listed(values: Iterable[bytes | int | None]) -> str:
+    return ",".join(map(literal, values))
+
+
+class Statements:
+    """The statements for one pair of tables and one namespace. `ahead` is always the µs added to the server's clock."""
+
+    __slots__ = ("_marks", "_namespace", "_records")
+
+    def __init__(self, table: str, *, namespace: str) -> None:
+        if not _TABLE.fullmatch(table):
+            raise InvalidRequest(
+                f"leased_table {shown(table)!r} is not a name of up to 40 small letters, digits and underscores",
+                hint="such as 'leased'",
+            )
+        self._records = f"`{table}_record`"
+        self._marks = f"`{table}_mark`"
+        self._namespace = literal(namespace.encode())
+
+    def create(self) -> tuple[str, str]:
+        """The tables. All text is kept as bytes, so that keys are compared byte for byte whatever the collation."""
+        records = (
+            f"CREATE TABLE IF NOT EXISTS {self._records} (\n"
+            "  namespace VARBINARY(1020) NOT NULL, `key` VARBINARY(1020) NOT NULL,\n"
+            "  token BINARY(32), owner VARBINARY(1020), held_by BLOB NOT NULL, metadata BLOB NOT NULL,\n"
+            "  fencing_token BIGINT NOT NULL, renewal BIGINT NOT NULL, acquired_at BIGINT NOT NULL,\n"
+            "  expires_at BIGINT NOT NULL, free_at BIGINT NOT NULL, deadline BIGINT NOT NULL, ttl BIGINT NOT NULL,\n"
+            "  hold_at_least BIGINT NOT NULL, lock_delay BIGINT NOT NULL, late TINYINT NOT NULL,\n"
+            "  forced TINYINT NOT NULL, marked_until BIGINT NOT NULL, PRIMARY KEY (namespace, `key`)\n"
+            ") ENGINE=InnoDB ROW_FORMAT=DYNAMIC"
+        )
+        marks = (
+            f"CREATE TABLE IF NOT EXISTS {self._marks} (\n"
+            "  namespace VARBINARY(1020) NOT NULL, token BINARY(32) NOT NULL, reason VARBINARY(16) NOT NULL,\n"
+            "  until BIGINT NOT NULL, PRIMARY KEY (namespace, token), KEY (until)\n"
+            ") ENGINE=InnoDB ROW_FORMAT=DYNAMIC"
+        )
+        return records, marks
+
+    def grant(self, key: bytes, new: Asked, *, ahead: int) -> str:
+        """Grant an open key: it changes a row exactly if it did, and the number of `LAST_INSERT_ID` is the fencing
+        token. A key whose record is `late`, or with marks, is left to the rules."""
+        now, token = _at(ahead), literal(new.token)
+        same = {"owner": new.owner, "held_by": new.held_by, "metadata": new.metadata, "renewal": 0, "ttl": new.ttl}
+        same |= {"hold_at_least": new.hold_at_least, "lock_delay": new.lock_delay, "forced": 0}
+        later = {"expires_at": new.length, "deadline": new.max_hold}
+        assigned = [f"{name}=IF({_GRANTED},{literal(value)},{name})" for name, value in same.items()]
+        assigned += [f"{name}=IF({_GRANTED},acquired_at+{length},{name})" for name, length in later.items()]
+        return (
+            f"INSERT INTO {self._records} (namespace,`key`,token,acquired_at,fencing_token,late,marked_until,"
+            f"{','.join(same)},{','.join(later)},free_at) VALUES ({self._namespace},{literal(key)},{token},{now},"
+            f"LAST_INSERT_ID(acquired_at),{int(new.late)},0,{_listed(same.values())},"
+            f"{','.join(f'acquired_at+{length}' for length in later.values())},acquired_at+{new.closed})"
+            f" ON DUPLICATE KEY UPDATE acquired_at=IF(free_at<={now} AND marked_until<={now} AND NOT late"
+            f" AND NOT (token<=>{token}),{now},acquired_at),"
+            f"fencing_token=IF({_GRANTED},LAST_INSERT_ID(GREATEST(fencing_token+1,acquired_at)),fencing_token),"
+            f"token=IF({_GRANTED},{token},token),late=IF({_GRANTED},{int(new.late)},late),{','.join(assigned)},"
+            f"free_at=IF({_GRANTED},acquired_at+{new.closed},free_at)"
+        )
+
+    def extend(self, key: bytes, token: bytes, *, length: int, number: int, ahead: int) -> str:
+        """Renew: it changes a row exactly if it did."""
+        now = _at(ahead)
+        return (
+            f"UPDATE {self._records} SET renewal={number},expires_at=LEAST({now}+{length},deadline),"
+            f"free_at=GREATEST(expires_at+lock_delay,acquired_at+hold_at_least),ttl={length}"
+            f" WHERE {self._of(key)} AND token={literal(token)} AND expires_at>{now} AND renewal<{number}"
+        )
+
+    def free(self, key: bytes, token: bytes, *, ahead: int) -> str:
+        """Release a lease whose token need not be marked: it changes a row exactly if it did."""
+        now = _at(ahead)
+        return (
+            f"UPDATE {self._records} SET free_at=GREATEST({now},acquired_at+hold_at_least),token=NULL,forced=0"
+            f" WHERE {self._of(key)} AND token={literal(token)} AND expires_at>{now} AND NOT late"
+        )
+
+    def look(self, key: bytes, token: bytes | None, *, ahead: int) -> str:
+        """One row: the clock, the mark of the token, how long it counts, and the record; NULL for what there is not."""
+        mark = f"LEFT JOIN {self._marks} m ON m.namespace={self._namespace} AND m.token={literal(token)}"
+        record = f"LEFT JOIN {self._records} r ON r.namespace={self._namespace} AND r.`key`={literal(key)}"
+        return (
+            f"SELECT {_at(ahead)},{'NULL,NULL' if token is None else 'm.reason,m.until'},r.`key`,"
+            f"{','.join(f'r.{name.strip()}' for name in COLUMNS.split(','))}"
+            f" FROM (SELECT 1) one {record} {'' if token is None else mark}"
+        )
+
+    def insert(self, rows: Sequence[tuple[bytes, Record]]) -> str:
+        """New rows, or locks on those that are there: so many rows are changed as there were none."""
+        return f"{self._inserted(rows)} ON DUPLICATE KEY UPDATE renewal=renewal"
+
+    def replace(self, rows: Sequence[tuple[bytes, Record]]) -> str:
+        """Set whole records."""
+        names = [name.strip() for name in COLUMNS.split(",")]
+        return f"{self._inserted(rows)} ON DUPLICATE KEY UPDATE {','.join(f'{name}=VALUES({name})' for name in names)}"
+
+    def mark(self, marks: Sequence[tuple[bytes, str]], *, now: int, until: int) -> str:
+        """Remember that tokens have ended; the first reason stands as long as it counts."""
+        values = ",".join(
+            f"({self._namespace},{literal(token)},{literal(reason.encode())},{until})" for token, reason in marks
+        )
+        return (
+            f"INSERT INTO {self._marks} (namespace,token,reason,until) VALUES {values}"
+            f" ON DUPLICATE KEY UPDATE reason=IF(until>{now},reason,VALUES(reason)),until=VALUES(until)"
+        )
+
+    def lock_all(self, keys: Sequence[bytes], *, ahead: int) -> str:
+        """The records of those keys that are there and that nobody else has locked, each with the clock."""
+        return (
+            f"SELECT {_at(ahead)},`key`,{COLUMNS} FROM {self._records} WHERE {self._any(keys)} FOR UPDATE SKIP LOCKED"
+        )
+
+    def present(self, keys: Sequence[bytes], *, ahead: int) -> str:
+        """The clock, in a row without a key, and which of those keys have a record."""
+        return f"SELECT {_at(ahead)},NULL UNION ALL SELECT 0,`key` FROM {self._records} WHERE {self._any(keys)}"
+
+    def marked(self, tokens: Sequence[bytes], *, now: int) -> str:
+        """Why some of these tokens have ended."""
+        return (
+            f"SELECT token,reason FROM {self._marks} WHERE namespace={self._namespace}"
+            f" AND token IN ({_listed(tokens)}) AND until>{now}"
+        )
+
+    def page(self, prefix: bytes, *, after: bytes, limit: int, ahead: int) -> str:
+        """Records of keys that are not open, in the order of bytes; no key has a byte 255, so it ends those that begin
+        with the prefix."""
+        now = _at(ahead)
+        return (
+            f"SELECT {now},`key`,{COLUMNS} FROM {self._records} WHERE namespace={self._namespace}"
+            f" AND `key`>={literal(prefix)} AND `key`<{literal(prefix + bytes([255]))} AND `key`>{literal(after)}"
+            f" AND (free_at>{now} OR (token IS NOT NULL AND expires_at>{now})) ORDER BY `key` LIMIT {int(limit)}"
+        )
+
+    def step(self, after: tuple[bytes, bytes], *, most: int, ahead: int) -> str:
+        """So many rows, of any namespace, and whether each is over; the sweep goes through the table in its order."""
+        namespace, key = map(literal, after)
+        return (
+            f"SELECT namespace,`key`,{_over(ahead)} FROM {self._records} WHERE namespace>{namespace}"
+            f" OR (namespace={namespace} AND `key`>{key}) ORDER BY namespace,`key` LIMIT {int(most)}"
+        )
+
+    def lock_over(self, rows: Sequence[tuple[bytes, bytes]], *, ahead: int) -> str:
+        """Those of the rows that are over and that nobody has locked."""
+        return (
+            f"SELECT namespace,`key` FROM {self._records} WHERE (namespace,`key`) IN ({_pairs(rows)})"
+            f" AND {_over(ahead)} FOR UPDATE SKIP LOCKED"
+        )
+
+    def delete(self, rows: Sequence[tuple[bytes, bytes]]) -> str:
+        """Delete rows."""
+        return f"DELETE FROM {self._records} WHERE (namespace,`key`) IN ({_pairs(rows)})"
+
+    def lock_marks_over(self, *, most: int, ahead: int) -> str:
+        """The oldest marks that count no more and that nobody has locked."""
+        return (
+            f"SELECT namespace,token FROM {self._marks} WHERE until<={_at(ahead)} ORDER BY until LIMIT {int(most)}"
+            " FOR UPDATE SKIP LOCKED"
+        )
+
+    def delete_marks(self, marks: Sequence[tuple[bytes, bytes]]) -> str:
+        """Delete marks."""
+        return f"DELETE FROM {self._marks} WHERE (namespace,token) IN ({_pairs(marks)})"
+
+    def _inserted(self, rows: Sequence[tuple[bytes, Record]]) -> str:
+        values = ",".join(f"({self._namespace},{literal(key)},{_listed(record)})" for key, record in rows)
+        return f"INSERT INTO {self._records} (namespace,`key`,{COLUMNS}) VALUES {values}"
+
+    def _of(self, key: bytes) -> str:
+        return f"namespace={self._namespace} AND `key`={literal(key)}"
+
+    def _any(self, keys: Sequence[bytes]) -> str:
+        return f"namespace={self._namespace} AND `key` IN ({_listed(keys)})"
+
+
+def _at(ahead: int) -> str:
+    return f"({_NOW}+{int(ahead)})" if ahead else _NOW
+
+
+def _over(ahead: int) -> str:
+    """A record that nobody needs, not even for its fencing token."""
+    now = _at(ahead)
+    return f"(free_at+{RETENTION}<={now} AND expires_at+{RETENTION}<={now} AND marked_until<={now})"
+
+
+def _pairs(rows: Sequence[tuple[bytes, bytes]]) -> str:
+    return ",".join(f"({_listed(row)})" for row in rows)

@@ -1,0 +1,87 @@
+"""The store in MySQL or MariaDB: rows in two tables, short statements on any connection, nothing kept in sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leased.clocks import now
+from leased.errors import InvalidRequest
+from leased.stores._mysql_bells import Bells
+from leased.stores._mysql_link import open_link
+from leased.stores._mysql_place import Place, place
+from leased.stores._mysql_session import Link, MysqlSession, Sweeper, saying
+from leased.stores._mysql_standing import check_clock, read_standing
+from leased.stores._mysql_statements import Statements
+from leased.stores._pool import Pool
+from leased.stores._sql_store import SqlStore
+from leased.stores._standing import ServerClock, Standing
+from leased.targets import Face, Options
+
+TABLE = "leased"
+"""What the names of both tables begin with."""
+
+POOL = 4
+"""Connections at the most, for blocking callers and for each event loop; a call has one while it is under way."""
+
+_LARGEST_POOL = 1000
+
+
+def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  # noqa: A001 - as every store module
+    """The store for `mysql://user:password@host:3306/database`, or `mariadb:`. Nothing is opened yet."""
+    where = place(url)
+    table = options.own.get("table", TABLE)
+    statements = Statements(table, namespace=options.namespace)
+    bells = Bells(f"{where.address}/{table}/{options.namespace}")
+    standing = Standing(options, shown=where.shown)
+    clock = ServerClock(options.clock, options, shown=where.shown)
+    sweeper = Sweeper()
+
+    async def connect(seconds: float) -> MysqlSession:
+        until = now() + seconds
+        link = await _linked(where, face=face, seconds=seconds)
+        try:
+            ask = saying(link, place=where.shown, until=until)
+            await check_clock(ask, place=where.shown)
+            standing.read(await read_standing(ask, verified=where.tls.verify if where.tls else None))
+            clock.forget()
+        except BaseException:
+            link.close()
+            raise
+        return MysqlSession(link, statements, place=where.shown, clock=clock, sweeper=sweeper, ring=bells.ring)
+
+    pool = Pool(connect, clock=options.clock, most=_pool_size(options), loop=_running_loop if face == "async" else None)
+    return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=bells)
+
+
+def place_of(url: str) -> str:
+    """The database that a URL means, however it is spelled."""
+    return place(url).address
+
+
+def schema(url: str, *, options: Options) -> str:
+    """The statements that make the tables, for the client program of the server."""
+    place(url)
+    table = options.own.get("table", TABLE)
+    return "".join(f"{statement};\n" for statement in Statements(table, namespace="").create())
+
+
+async def _linked(where: Place, *, face: Face, seconds: float) -> Link:
+    if face == "blocking":
+        return await open_link(where, seconds=seconds)
+    from leased.stores._mysql_async import open_async_link
+
+    return await open_async_link(where, seconds=seconds)
+
+
+def _running_loop() -> Any:
+    import asyncio
+
+    return asyncio.get_running_loop()
+
+
+def _pool_size(options: Options) -> int:
+    text = options.own.get("pool", str(POOL))
+    size = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= size <= _LARGEST_POOL:
+        raise InvalidRequest(f"leased_pool {text!r} is no number from 1 to {_LARGEST_POOL}")
+    return size

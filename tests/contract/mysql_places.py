@@ -1,0 +1,88 @@
+"""The MySQL store in real time, moved by its `offset`: each world has tables of its own on a server that runs."""
+
+import itertools
+import os
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from leased.aio_clock import LoopClock
+from leased.clocks import BlockingClock, now
+from leased.stores import mysql as store
+from leased.stores._mysql_place import place
+from leased.targets import Options
+from leased.testing import Face, Place, World
+
+_numbers = itertools.count()
+
+
+def mysql(face: Face, url: Callable[[], str]) -> Place:
+    """The store on the server at this URL, which is asked for when a world is opened."""
+
+    def open_world() -> World:
+        table = f"w{os.getpid()}_{next(_numbers)}"
+        names = [f"{table}_record", f"{table}_mark"]
+        address = url()
+        clients: list[Any] = []
+        moved = 0.0
+
+        def connect(namespace: str) -> Any:
+            options = Options(clock=clock_of(face), namespace=namespace, own={"table": table})
+            client = store.open(address, face=face.name, options=options)
+            client.offset = moved
+            clients.append(client)
+            return client
+
+        def move(seconds: float) -> None:
+            nonlocal moved
+            moved += seconds
+            for client in clients:
+                client.offset = moved
+
+        def size() -> int:
+            if not run(address, f"SHOW TABLES LIKE '{names[0]}'"):
+                return 0
+            return sum(int(run(address, f"SELECT COUNT(*) FROM {name}")[0][0]) for name in names)
+
+        def end() -> None:
+            run(address, f"DROP TABLE IF EXISTS {', '.join(names)}")
+
+        return World(
+            face=face,
+            connect=connect,
+            move=move,
+            now=lambda: now() + moved,
+            unit=30.0,
+            numbers="key",
+            size=size,
+            end=end,
+        )
+
+    return Place("mysql", face, open_world)
+
+
+def run(url: str, statement: str) -> tuple[tuple[Any, ...], ...]:
+    """What the server answers to one statement."""
+    import pymysql
+
+    where = place(url)
+    with (
+        closing(
+            pymysql.connect(
+                host=where.host,
+                port=where.port,
+                user=where.user,
+                password=where.password,
+                database=where.database,
+                autocommit=True,
+            )
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+        return tuple(cursor.fetchall())
+
+
+def clock_of(face: Face) -> Any:
+    """The clock that `connect` would give such a store."""
+    return BlockingClock() if face.name == "blocking" else LoopClock()
