@@ -50,10 +50,14 @@ _NOTHING = bulk(b"")
 
 
 class Commands:
-    """Those of one namespace. `offset` microseconds are added to the server's time, always 0 except in tests."""
+    """Those of one namespace. `offset` microseconds are added to the server's time, always 0 except in tests.
 
-    def __init__(self, names: Names) -> None:
+    `undoable` grants know the command that takes them back.
+    """
+
+    def __init__(self, names: Names, *, undoable: bool = False) -> None:
         self._names = names
+        self._undoable = undoable
         self._offset = _NO
         self.offset = 0
         self._terms: Terms | None = None
@@ -86,13 +90,15 @@ class Commands:
         owner = _NOTHING if claim.owner is None else bulk(b"=" + claim.owner.encode())
         late = _YES if claim.late else _NO
         rest = b"%b%b%b%b%b" % (_token(claim.token), owner, _duration(claim.ttl), late, self._packed_terms)
-        command = self._command(ACQUIRE, claim.key, rest, grants=True)
-        return command, lambda reply: _granted(claim.key, claim.token, reply)
+        command = self._command(ACQUIRE, claim.key, rest, lasts=True)
+        if self._undoable:
+            command.undo = self.abandon(claim.key, claim.token)[0]
+        return command, lambda reply: _granted(claim, reply)
 
     def renew(self, key: str, token: str, *, ttl: float, number: int) -> tuple[Command, Reading]:
         """See `leased.store`."""
         rest = b"%b%b%b" % (_token(token), _duration(ttl), bulk(b"%d" % number))
-        return self._command(RENEW, key, rest), lambda reply: _renewed(key, token, reply)
+        return self._command(RENEW, key, rest, lasts=number >= 0), lambda reply: _renewed(key, token, reply)
 
     def release(self, key: str, token: str, *, late: bool) -> tuple[Command, Reading]:
         """See `leased.store`."""
@@ -112,10 +118,10 @@ class Commands:
         """See `leased.store`."""
         return self._command(STATUS, key, b""), lambda reply: _seen(key, reply)
 
-    def _command(self, script: Script, key: str, rest: bytes, *, grants: bool = False) -> Command:
+    def _command(self, script: Script, key: str, rest: bytes, *, lasts: bool = False) -> Command:
         name = self._names.record(key)
         keys = b"%b%b" % (bulk(name), bulk(self._names.ended(name)))
-        return Command(script, name, rest=b"%b%b%b" % (keys, self._offset, rest), grants=grants)
+        return Command(script, name, rest=b"%b%b%b" % (keys, self._offset, rest), lasts=lasts)
 
 
 def _packed_terms(terms: Terms) -> bytes:
@@ -133,11 +139,16 @@ def _duration(seconds: float) -> bytes:
     return bulk(b"%d" % math.ceil(seconds * SECOND))
 
 
-def _granted(key: str, token: str, reply: Any) -> Held | Contended:
-    if reply[1] == b"held":
-        return _held(key, token, reply)
-    _check(key, reply)
-    return Contended(_seen(key, reply), ended=reply[1] == b"ended")
+def _granted(claim: Claim, reply: Any) -> Held | Contended:
+    word = reply[1]
+    if word == b"granted":
+        now, _, fencing_token, expires = reply
+        left = (expires - now) / SECOND
+        return Held(Lease(claim.key, claim.token, fencing_token, claim.ttl, claim.owner, left))
+    if word == b"held":
+        return _held(claim.key, claim.token, reply)
+    _check(claim.key, reply)
+    return Contended(_seen(claim.key, reply), ended=word == b"ended")
 
 
 def _renewed(key: str, token: str, reply: Any) -> Held | Lost:

@@ -37,7 +37,12 @@ class Cut(Exception):
 
 
 class Connection(Protocol):
-    """A connection for one exchange at a time; after one that did not end well it must be closed."""
+    """A connection for one exchange at a time; after one that did not end well it must be closed.
+
+    `stale` is set from outside once the server is known not to be the right one any more.
+    """
+
+    stale: bool
 
     def usable(self) -> bool:
         """See `leased.stores._pool`."""
@@ -55,12 +60,13 @@ class Connection(Protocol):
 class BlockingConnection:
     """A socket. It never blocks by itself: what waits is `poll`, which is told each time how long, at no cost."""
 
-    __slots__ = ("__weakref__", "_poll", "_replies", "_socket", "_tls")
+    __slots__ = ("__weakref__", "_poll", "_replies", "_socket", "_tls", "stale")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.settimeout(0.0)
         self._socket = connected
         self._tls = isinstance(connected, ssl.SSLSocket)
+        self.stale = False
         self._replies = replies()
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
@@ -71,21 +77,25 @@ class BlockingConnection:
 
     def usable(self) -> bool:
         """Whether nothing has come: what comes unasked is the end of the connection."""
-        return not self._poll.poll(0)
+        return not self.stale and not self._poll.poll(0)
 
     async def exchange(self, data: bytes, *, count: int, seconds: float) -> list[Any]:
         """See `Connection`."""
-        give_up_at = now() + seconds
+        give_up_at, left = now() + seconds, seconds
         answers: list[Any] = []
         sent = False
         try:
-            while data:
+            while True:
                 written = self._send(data, give_up_at)
                 sent = sent or written > 0
-                data = data[written:]
+                if written == len(data):
+                    break
+                data, left = data[written:], give_up_at - now()
             while len(answers) < count:
-                self._wait(give_up_at, for_what=select.POLLIN)
+                if not self._poll.poll(max(left, 0.0) * 1000.0):
+                    raise TimeoutError
                 self.read(answers)
+                left = give_up_at - now() if len(answers) < count else 0.0
         except (OSError, NotRedis) as error:
             raise Cut(_why(error, seconds), sent=sent, answers=answers) from error
         return answers
@@ -125,14 +135,9 @@ class BlockingConnection:
             return 0
 
     def _wait(self, give_up_at: float, *, for_what: int) -> None:
-        left = give_up_at - now()
-        if for_what == select.POLLIN:
-            ready = self._poll.poll(max(left, 0.0) * 1000.0)
-        else:
-            poll = select.poll()
-            poll.register(self._socket, for_what)
-            ready = poll.poll(max(left, 0.0) * 1000.0)
-        if not ready and now() >= give_up_at:
+        poll = select.poll()
+        poll.register(self._socket, for_what)
+        if not poll.poll(max(give_up_at - now(), 0.0) * 1000.0):
             raise TimeoutError
 
 
@@ -140,6 +145,7 @@ class LoopConnection:
     """A transport of the running event loop, whose protocol this is."""
 
     def __init__(self, writer: asyncio.StreamWriter, loop: asyncio.AbstractEventLoop) -> None:
+        self.stale = False
         self._loop = loop
         self._writer = writer  # kept: one that is collected closes the transport
         self._transport: Any = writer.transport
@@ -155,7 +161,9 @@ class LoopConnection:
 
     def usable(self) -> bool:
         """Whether nothing has come: what comes unasked is the end of the connection."""
-        return self._ended is None and not self._transport.is_closing() and not self._poll.poll(0)
+        if self.stale or self._ended is not None or self._transport.is_closing():
+            return False
+        return not self._poll.poll(0)
 
     async def exchange(self, data: bytes, *, count: int, seconds: float) -> list[Any]:
         """See `Connection`."""

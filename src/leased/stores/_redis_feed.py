@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from leased.clocks import step
+from leased.errors import StoreUnavailable
 from leased.stores._redis_connection import BlockingConnection, Cut, connect_blocking
 from leased.stores._redis_failures import cut_off, refused
-from leased.stores._redis_link import check_greeting, greeting
+from leased.stores._redis_greeting import check_greeting, greeting
+from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import NotRedis, ServerError, packed
 
@@ -58,9 +59,21 @@ class RedisFeed:
         self._connection.close()
 
 
-def connect_feed(address: Address, find: Callable[[float], Node]) -> RedisFeed:
-    """A new listening connection to the node that `find` names within so many seconds."""
-    node = find(_SECONDS)
+def connect_feed(address: Address) -> RedisFeed:
+    """A new listening connection: to the server, to the primary that sentinels name, or to any node of a cluster."""
+    nodes = address.nodes
+    if address.kind == "sentinel":
+        nodes = (step(find_primary(address, connect_blocking, seconds=_SECONDS)),)
+    problem = StoreUnavailable(f"{address.shown}: no node answered", applied=False)
+    for node in nodes:
+        try:
+            return _connect(address, node)
+        except StoreUnavailable as error:
+            problem = error
+    raise problem
+
+
+def _connect(address: Address, node: Node) -> RedisFeed:
     connection = step(connect_blocking(address, node, seconds=_SECONDS))
     try:
         hello = greeting(address, address.login)

@@ -5,72 +5,138 @@ What is known of the outcome of each command is kept apart: an answer, a refusal
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from leased.errors import StoreUnavailable
 from leased.store import Clock
 from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
 from leased.stores._redis_failures import code_of, cut_off, refused
+from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_scripts import Command
+from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_standing import QUESTIONS, Facts, read_facts
-from leased.stores._redis_url import Address, Login, Node
+from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
 from leased.targets import Face
 
 _TRIES = 3
+_SHARE_OF_WAIT = 0.6
+"""Of the time left, what replicas may take; the rest is for taking back what they did not confirm."""
+_ASKING = packed(b"ASKING")
 
 
-class Link:
-    """The connections of one store to one server. `on_connect` is told the facts of the server behind a new one."""
+def nothing() -> None:
+    """What to check where nothing has to be."""
 
-    def __init__(
-        self, address: Address, *, face: Face, clock: Clock, most: int, on_connect: Callable[[Facts], None]
-    ) -> None:
-        self._address = address
-        self._clock = clock
-        self._on_connect = on_connect
-        self._face = face
-        self._pool: Pool[Connection] = Pool(self._connect, clock=clock, most=most, loop=_loop_of(face))
 
-    async def run(self, commands: Sequence[Command], *, seconds: float, check: Callable[[], None]) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class Linking:
+    """How a store is linked: from which face, with how many connections and confirmations.
+
+    `on_connect` is told of the facts of the server behind each new connection.
+    """
+
+    face: Face
+    clock: Clock
+    most: int
+    confirmations: int
+    on_connect: Callable[[Node, Facts], None]
+
+
+class Links(Protocol):
+    """One server or many: who has what is found out behind this."""
+
+    async def run(
+        self, commands: Sequence[Command], *, seconds: float, check: Callable[[], None] = nothing
+    ) -> list[Any]:
         """An answer for each command, or the `StoreUnavailable` it ended in; raises that if none could be sent.
 
         `check` is called once a server is there, before anything is sent to it.
         """
+        ...
+
+    async def primaries(self, *, seconds: float) -> Sequence[Link]:
+        """Links to all servers that together have all locks."""
+        ...
+
+    def check_open(self) -> None:
+        """Raise `StoreNotUsable` once closed."""
+        ...
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use once it is given back."""
+        ...
+
+
+class Link:
+    """The connections of one store to one server, or to the one that the sentinels say is the primary."""
+
+    def __init__(self, address: Address, linking: Linking) -> None:
+        self._address = address
+        self._clock = linking.clock
+        self._on_connect = linking.on_connect
+        self._confirmations = linking.confirmations
+        self._open = connect_blocking if linking.face == "blocking" else connect_in_loop
+        loop = _running_loop if linking.face == "async" else None
+        self._pool: Pool[Connection] = Pool(self._connect, clock=linking.clock, most=linking.most, loop=loop)
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+    async def run(
+        self, commands: Sequence[Command], *, seconds: float, check: Callable[[], None] = nothing
+    ) -> list[Any]:
+        """See `Links`."""
+        answers = await self.answers(commands, seconds=seconds, check=check)
+        return [
+            refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
+        ]
+
+    async def primaries(self, *, seconds: float) -> Sequence[Link]:
+        """See `Links`."""
+        return [self]
+
+    async def answers(
+        self,
+        commands: Sequence[Command],
+        *,
+        seconds: float,
+        check: Callable[[], None] = nothing,
+        asking: bool = False,
+    ) -> list[Any]:
+        """As `run`, with refusals as the server worded them. `asking`: the keys are about to move to this server."""
         give_up_at = self._clock.now() + seconds
-        by_hash = [command.script.by_hash + command.rest for command in commands]
-        answers = await self.send(b"".join(by_hash), count=len(commands), give_up_at=give_up_at, check=check)
+        before = _ASKING if asking else b""
+        by_hash = [before + command.script.by_hash + command.rest for command in commands]
+        answers = await self._ask(by_hash, commands, give_up_at=give_up_at, check=check, asking=asking)
         unknown = [place for place, answer in enumerate(answers) if _is_refusal(answer, "NOSCRIPT")]
         if unknown:
             texts: dict[int, bytes] = {}
             for place in unknown:  # the text once: those after it find the script by its hash
                 script = commands[place].script
-                texts.setdefault(id(script), script.by_text + commands[place].rest)
+                texts.setdefault(id(script), before + script.by_text + commands[place].rest)
             again = [texts.pop(id(commands[place].script), by_hash[place]) for place in unknown]
+            asked = [commands[place] for place in unknown]
             try:
-                found = await self.send(b"".join(again), count=len(again), give_up_at=give_up_at, check=check)
+                found = await self._ask(again, asked, give_up_at=give_up_at, check=check, asking=asking)
             except StoreUnavailable as error:
                 found = [error] * len(again)
             for place, answer in zip(unknown, found, strict=True):
                 answers[place] = answer
-        return [
-            refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
-        ]
+        return answers
 
     async def send(
-        self, data: bytes, *, count: int, give_up_at: float, check: Callable[[], None] = lambda: None
+        self, data: bytes, *, count: int, give_up_at: float, check: Callable[[], None] = nothing
     ) -> list[Any]:
         """The answers to what is sent in one go, refusals and failures in their places."""
         for tries_left in reversed(range(_TRIES)):
-            left = give_up_at - self._clock.now()
-            connection = await self._pool.take(max(left, 0.0))
+            connection = await self._pool.take(max(give_up_at - self._clock.now(), 0.0))
             kept = False
             try:
                 check()
-                left = give_up_at - self._clock.now()
-                answers = await connection.exchange(data, count=count, seconds=left)
+                answers = await connection.exchange(data, count=count, seconds=give_up_at - self._clock.now())
                 kept = not any(_is_refusal(answer, "READONLY") for answer in answers)
             except Cut as cut:
                 if not cut.sent and tries_left:
@@ -81,80 +147,107 @@ class Link:
                 return [*cut.answers, *[failure] * (count - len(cut.answers))]
             finally:
                 (self._pool.give if kept else self._pool.drop)(connection)
+            if not kept:  # nor may the others be used: they lead to the same server
+                for other in list(self._connections):
+                    other.stale = True
             return answers
-        raise AssertionError("unreachable")
+        raise AssertionError("the last try ends in an answer or an error")
 
     def check_open(self) -> None:
-        """Raise `StoreNotUsable` once closed."""
+        """See `Links`."""
         self._pool.check_open()
 
     def close(self) -> None:
-        """Close what is idle, and what is in use once it is given back."""
+        """See `Links`."""
         self._pool.close()
+
+    async def _ask(
+        self,
+        data: Sequence[bytes],
+        commands: Sequence[Command],
+        *,
+        give_up_at: float,
+        check: Callable[[], None],
+        asking: bool,
+    ) -> list[Any]:
+        """Send commands as they are packed, and wait for the replicas behind what has to be confirmed."""
+        each = 2 if asking else 1
+        count = len(commands) * each
+        if not self._confirmations or not any(command.lasts for command in commands):
+            answers = await self.send(b"".join(data), count=count, give_up_at=give_up_at, check=check)
+            return answers[each - 1 :: each]
+        patience = max(1, int((give_up_at - self._clock.now()) * 1000.0 * _SHARE_OF_WAIT))
+        wait = packed(b"WAIT", b"%d" % self._confirmations, b"%d" % patience)
+        *answers, confirmed = await self.send(
+            b"".join([*data, wait]), count=count + 1, give_up_at=give_up_at, check=check
+        )
+        answers = answers[each - 1 :: each]
+        if type(confirmed) is int and confirmed >= self._confirmations:
+            return answers
+        return await self._take_back(commands, answers, give_up_at=give_up_at, confirmed=confirmed)
+
+    async def _take_back(
+        self, commands: Sequence[Command], answers: Sequence[Any], *, give_up_at: float, confirmed: Any
+    ) -> list[Any]:
+        """Too few replicas have what was written: abandon what was granted, and say so of each that counts on them."""
+        came = confirmed if type(confirmed) is int else 0
+        why = f"{self._address.shown}: {came} of {self._confirmations} replicas confirmed it in time"
+        outcomes = list(answers)
+        undo: list[bytes] = []
+        for place, (command, answer) in enumerate(zip(commands, answers, strict=True)):
+            if command.lasts and type(answer) is list and answer[1] in (b"granted", b"held"):
+                outcomes[place] = StoreUnavailable(why, hint="leased_wait asks for that many replicas")
+                if command.undo is not None:
+                    undo.append(command.undo.script.by_text + command.undo.rest)
+        if undo:
+            undone = await self.send(b"".join(undo), count=len(undo), give_up_at=give_up_at)
+            if not any(isinstance(answer, Exception) for answer in undone):
+                for outcome, command in zip(outcomes, commands, strict=True):
+                    if isinstance(outcome, StoreUnavailable) and command.undo is not None:
+                        outcome.applied = False
+        return outcomes
 
     async def _connect(self, seconds: float) -> Connection:
         give_up_at = self._clock.now() + seconds
-        node = self._address.nodes[0]
-        connection = await self._open(node, seconds=seconds)
+        if self._address.kind == "sentinel":
+            node = await find_primary(self._address, self._open, seconds=seconds)
+        else:
+            node = self._address.nodes[0]
+        connection = await self._open(self._address, node, seconds=max(give_up_at - self._clock.now(), 0.0))
         try:
             hello = greeting(self._address, self._address.login)
             data = b"".join([*hello, *QUESTIONS])
             left = max(give_up_at - self._clock.now(), 0.0)
             answers = await connection.exchange(data, count=len(hello) + len(QUESTIONS), seconds=left)
             check_greeting(answers[: len(hello)], node)
-            self._welcome(read_facts(answers[len(hello) :]), node)
+            self._meet(node, read_facts(answers[len(hello) :]))
         except Cut as cut:
             connection.close()
+            check_greeting(cut.answers, node)  # a server may say why, and close
             failure = cut_off(cut, node)
             failure.applied = False
             raise failure from cut
         except BaseException:
             connection.close()
             raise
+        self._connections.add(connection)
         return connection
 
-    async def _open(self, node: Node, *, seconds: float) -> Connection:
-        if self._face == "blocking":
-            return await connect_blocking(self._address, node, seconds=seconds)
-        return await connect_in_loop(self._address, node, seconds=seconds)
-
-    def _welcome(self, facts: Facts, node: Node) -> None:
-        self._on_connect(facts)
+    def _meet(self, node: Node, facts: Facts) -> None:
         if facts.replica:
             raise StoreUnavailable(
                 f"{node} is a replica, which takes no writes",
                 applied=False,
                 hint="name the primary, or let redis+sentinel:// find it",
             )
-
-
-def greeting(address: Address, login: Login) -> list[bytes]:
-    """What is sent first: who we are, and which database."""
-    commands = [packed(b"CLIENT", b"SETNAME", address.name.encode())]
-    if login.password is not None:
-        user = [] if login.username is None else [login.username.encode()]
-        commands.insert(0, packed(b"AUTH", *user, login.password.encode()))
-    if address.database:
-        commands.append(packed(b"SELECT", b"%d" % address.database))
-    return commands
-
-
-def check_greeting(answers: Sequence[Any], node: Node) -> None:
-    """Raise what a server refused; a name it does not want is none of that."""
-    for answer in answers:
-        if isinstance(answer, ServerError) and not (
-            code_of(answer) == "NOPERM" or "SETNAME" in answer.text or "unknown" in answer.text
-        ):
-            raise refused(answer, node)
+        self._on_connect(node, facts)
 
 
 def _is_refusal(answer: Any, code: str) -> bool:
-    return isinstance(answer, ServerError) and answer.text.startswith(code)
+    return type(answer) is ServerError and code_of(answer) == code
 
 
-def _loop_of(face: Face) -> Callable[[], Any] | None:
-    if face == "blocking":
-        return None
+def _running_loop() -> Any:
     import asyncio
 
-    return asyncio.get_running_loop
+    return asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha1
 from importlib.resources import files
 
@@ -12,10 +13,18 @@ SECOND = 1_000_000
 """Microseconds: the scripts' unit of time."""
 
 _LUA = files("leased.stores") / "lua"
-_RECORD = (
-    f"local REPLAY, RETENTION = {int(REPLAY_WINDOW * SECOND)}, {int(FENCE_RETENTION * SECOND)}\n"
-    + (_LUA / "record.lua").read_text()
-)
+_USES = re.compile(r"^ *-- Uses: (.*)\.$", re.MULTILINE)
+
+
+def _text(name: str) -> str:
+    """A script whole: the constants, the record, and every part at the place where it says that it uses it."""
+
+    def read(part: str) -> str:
+        return (_LUA / f"{part}.lua").read_text(encoding="utf-8")
+
+    constants = f"local REPLAY, RETENTION = {int(REPLAY_WINDOW * SECOND)}, {int(FENCE_RETENTION * SECOND)}\n"
+    used = _USES.sub(lambda line: "\n".join(read(part) for part in line[1].split(", ")), read(name))
+    return constants + read("record") + used
 
 
 class Script:
@@ -24,22 +33,28 @@ class Script:
     __slots__ = ("by_hash", "by_text")
 
     def __init__(self, name: str, *, count: int) -> None:
-        text = (_RECORD + (_LUA / f"{name}.lua").read_text()).encode()
+        text = _text(name).encode()
         digest = sha1(text).hexdigest().encode()  # noqa: S324 - the name that Redis gives a script
         self.by_hash = b"*%d\r\n%b%b%b" % (count + 3, bulk(b"EVALSHA"), bulk(digest), bulk(b"2"))
         self.by_text = b"*%d\r\n%b%b%b" % (count + 3, bulk(b"EVAL"), bulk(text), bulk(b"2"))
 
 
 class Command:
-    """A script to run: `name` is the record's, by which a cluster finds the node; `rest` its keys and arguments."""
+    """A script to run: `name` is the record's, by which a cluster finds the node; `rest` its keys and arguments.
 
-    __slots__ = ("grants", "name", "rest", "script")
+    `lasts` says that somebody counts on what it wrote; `undo` is what takes a grant back.
+    """
 
-    def __init__(self, script: Script, name: bytes, *, rest: bytes, grants: bool = False) -> None:
+    __slots__ = ("lasts", "name", "rest", "script", "undo")
+
+    def __init__(
+        self, script: Script, name: bytes, *, rest: bytes, lasts: bool = False, undo: Command | None = None
+    ) -> None:
         self.script = script
         self.name = name
         self.rest = rest
-        self.grants = grants
+        self.lasts = lasts
+        self.undo = undo
 
 
 ACQUIRE = Script("acquire", count=12)

@@ -17,17 +17,19 @@ from leased.model import (
     Operation,
     Released,
     Status,
+    exclusivity_rank,
 )
 from leased.store import Bell, Outcome
 from leased.stores._push import listener
+from leased.stores._redis_cluster import Cluster
 from leased.stores._redis_commands import Commands, Reading
 from leased.stores._redis_failures import refused
 from leased.stores._redis_feed import connect_feed
-from leased.stores._redis_link import Link
+from leased.stores._redis_link import Link, Linking, Links, nothing
 from leased.stores._redis_names import Names
-from leased.stores._redis_scripts import SECOND, Command
+from leased.stores._redis_scripts import ACQUIRE, SECOND, Command
 from leased.stores._redis_standing import Facts, read_assurance
-from leased.stores._redis_url import Address, place_of, read_address
+from leased.stores._redis_url import Address, Node, place_of, read_address
 from leased.stores._redis_wire import ServerError, packed
 from leased.stores._standing import ServerClock, Standing
 
@@ -53,16 +55,20 @@ class RedisStore:
         self._mode: Literal["blocking", "async"] = face
         self._clock = options.clock
         self._names = Names(options.namespace)
-        self._commands = Commands(self._names)
         self._confirmations = _number(options.own, "wait", least=0, most=_MOST_CONNECTIONS, default=0)
+        self._commands = Commands(self._names, undoable=self._confirmations > 0)
         most = _number(options.own, "pool", least=1, most=_MOST_CONNECTIONS, default=_CONNECTIONS)
         self._address = address
         self._standing = Standing(options, shown=address.shown)
         self._server_clock = ServerClock(options.clock, options, shown=address.shown)
-        self._link = Link(address, face=face, clock=options.clock, most=most, on_connect=self._meet)
+        self._met: dict[Node, Assurance] = {}
+        linking = Linking(
+            face=face, clock=options.clock, most=most, confirmations=self._confirmations, on_connect=self._meet
+        )
+        self._links: Links = Cluster(address, linking) if address.kind == "cluster" else Link(address, linking)
         self._listener = listener(
             f"redis:{address.nodes}:{address.login!r}:{hash(address.login)}",
-            lambda: connect_feed(address, lambda seconds: address.nodes[0]),
+            lambda: connect_feed(address),
             name=address.shown,
         )
         self._watches: set[Callable[[], None]] = set()
@@ -135,7 +141,7 @@ class RedisStore:
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
         """See `leased.store`."""
-        self._link.check_open()
+        self._links.check_open()
         unwatch = await self._listener.watch(self._names.record(key).decode(), bell, clock=self._clock)
         self._watches.add(unwatch)
 
@@ -151,12 +157,17 @@ class RedisStore:
 
     async def close(self) -> None:
         """See `leased.store`."""
-        self._link.close()
+        self._links.close()
         while self._watches:
             self._watches.pop()()
 
-    def _meet(self, facts: Facts) -> None:
-        self._standing.read(read_assurance(facts, kind=self._address.kind, confirmations=self._confirmations))
+    def _meet(self, node: Node, facts: Facts) -> None:
+        """A new connection leads to this server: what the weakest of all servers gives is what the store gives."""
+        if self._address.kind != "cluster":
+            self._met.clear()
+            self._server_clock.forget()
+        self._met[node] = read_assurance(facts, kind=self._address.kind, confirmations=self._confirmations)
+        self._standing.read(min(self._met.values(), key=lambda assurance: exclusivity_rank(assurance.exclusive)))
 
     async def _ask(self, command: Command, reading: Reading, *, timeout: float) -> Any:
         answers = await self._run([command], timeout=timeout)
@@ -164,28 +175,28 @@ class RedisStore:
 
     async def _run(self, commands: Sequence[Command], *, timeout: float) -> Sequence[Any]:
         asked_at = self._clock.now()
-        check = self._standing.check if any(command.grants for command in commands) else _nothing
-        answers = await self._link.run(commands, seconds=timeout, check=check)
+        check = self._standing.check if any(command.script is ACQUIRE for command in commands) else nothing
+        answers = await self._links.run(commands, seconds=timeout, check=check)
         last = answers[-1]
-        if type(last) is list:
+        if type(last) is list and self._address.kind != "cluster":  # each node has a clock of its own
             self._server_clock.read((last[0] - self._commands.offset) / SECOND, asked_at=asked_at)
         return answers
 
     async def _keys(self, prefix: str, *, after: str, give_up_at: float) -> builtins.list[str]:
         """All keys that begin so and come after another, in the order of their bytes, open ones among them."""
         found: set[str] = set()
-        cursor = b"0"
-        while True:
-            scan = packed(b"SCAN", cursor, b"MATCH", self._names.pattern(prefix), b"COUNT", b"%d" % _SCAN)
-            (answer,) = await self._link.send(scan, count=1, give_up_at=give_up_at)
-            if isinstance(answer, ServerError):
-                raise refused(answer, self._address.shown)
-            if isinstance(answer, StoreUnavailable):
-                raise answer
-            cursor, names = answer
-            found.update(self._names.key(name) for name in names)
-            if cursor == b"0":
-                break
+        pattern = self._names.pattern(prefix)
+        for link in await self._links.primaries(seconds=max(give_up_at - self._clock.now(), 0.0)):
+            cursor = None
+            while cursor != b"0":
+                scan = packed(b"SCAN", cursor or b"0", b"MATCH", pattern, b"COUNT", b"%d" % _SCAN)
+                (answer,) = await link.send(scan, count=1, give_up_at=give_up_at)
+                if isinstance(answer, ServerError):
+                    raise refused(answer, self._address.shown)
+                if isinstance(answer, StoreUnavailable):
+                    raise answer
+                cursor, names = answer
+                found.update(self._names.key(name) for name in names)
         last = after.encode()
         return sorted(
             (key for key in found if key.startswith(prefix) and key.encode() > last), key=lambda key: key.encode()
@@ -204,10 +215,6 @@ def _number(own: Any, name: str, *, least: int, most: int, default: int) -> int:
     if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
         raise InvalidRequest(f"leased_{name}={shown(text)} is no whole number from {least} to {most}")
     return int(text)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _read(answer: Any, reading: Reading) -> Any:

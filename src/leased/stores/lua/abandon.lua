@@ -1,5 +1,6 @@
--- ARGV[2]: token. Works beside a record that cannot be read as well: what counts is the mark.
+-- Uses: marks, writing, ending.
+-- ARGV[2]: token. Beside a record that cannot be read the mark counts all the same.
 
 mark(ARGV[2], ENDED, write)
-if readable and holds(ARGV[2]) then finish(now, false) end
+if live and record[TOKEN] == ARGV[2] then finish(now, false) end
 return {now, ''}

@@ -1,31 +1,37 @@
+-- Uses: marks.
 -- ARGV[2..]: token, owner ('' or '=' before it), ttl, late, max_hold, hold_at_least, lock_delay, held_by, metadata.
+-- Answers a new grant with its fencing token alone, for whoever asked knows the rest.
 
 if not readable then return {now, 'unreadable'} end
 local token, owner, late = ARGV[2], ARGV[3], ARGV[5] == '1'
 
-if holds(token) then
-  if late and not record[LATE] then
-    record[LATE] = true
-    save(redis.call)
-  end
-  return held()
-end
-if (record and record[TOKEN] == token) or marked(token) then return shown('ended') end
-
-local previous = 0
 if record then
-  local live = record[TOKEN] and now < record[EXPIRES]
-  if live and (owner == '' or owner ~= record[OWNER]) then return shown('contended') end
-  if not live and now < record[FREE] then return shown('contended') end
+  -- Uses: writing, saving, showing.
+  if live and record[TOKEN] == token then
+    if late and not record[LATE] then
+      record[LATE] = true
+      save(redis.call)
+    end
+    return held()
+  end
+  if record[TOKEN] == token or marked(token) then return shown('ended') end
   if live then
+    if owner == '' or owner ~= record[OWNER] then return shown('contended') end
     mark(record[TOKEN], RETAKEN, redis.call)
+  elseif now < record[FREE] then
+    return shown('contended')
   elseif record[TOKEN] and record[LATE] then
     mark(record[TOKEN], ENDED, redis.call)
   end
-  previous = record[FENCE]
+elseif marked(token) then
+  return {now, 'ended', 'free'}
 end
-record = {FORMAT, token, owner, ARGV[9], ARGV[10], math.max(previous + 1, now), 0, now, 0, 0, now + ARGV[6], 0,
-  tonumber(ARGV[7]), tonumber(ARGV[8]), late, false}
-extend(tonumber(ARGV[4]))
-save(redis.call)
-return held()
+
+local fence, ttl, max_hold = math.max(last + 1, now), tonumber(ARGV[4]), tonumber(ARGV[6])
+local at_least, delay = tonumber(ARGV[7]), tonumber(ARGV[8])
+local expires = now + math.min(ttl, max_hold)
+local free = math.max(expires + delay, now + at_least)
+local over = late and math.max(free, expires + REPLAY) or free
+redis.call('SET', KEYS[1], cmsgpack.pack({FORMAT, token, owner, ARGV[9], ARGV[10], fence, 0, now, expires, free,
+  now + max_hold, ttl, at_least, delay, late, false}), 'PX', math.ceil((over - now + RETENTION) / 1000))
+return {now, 'granted', fence, expires}

@@ -1,3 +1,4 @@
+-- Uses: marks, writing, ending.
 -- ARGV[2]: the fencing token it is aimed at, or ''. A record that cannot be read goes, if only the key is named.
 
 local aim = ARGV[2]
@@ -8,7 +9,7 @@ if not readable then
   return {now, 1}
 end
 if not record or (aim ~= '' and tonumber(aim) ~= record[FENCE]) then return {now, 0} end
-if record[TOKEN] and now < record[EXPIRES] then
+if live then
   mark(record[TOKEN], FORCE_RELEASED, write)
   finish(now + record[DELAY], true)
 elseif now < record[FREE] and not record[FORCED] then

@@ -1,20 +1,22 @@
+-- Uses: saving, showing.
 -- ARGV[2..]: token, ttl, number. A look is a renewal whose number is above none.
 
 if not readable then return {now, 'unreadable'} end
 local token, number = ARGV[2], tonumber(ARGV[4])
 
-if holds(token) then
+if live and record[TOKEN] == token then
   if number > record[RENEWAL] then
     record[RENEWAL] = number
     extend(tonumber(ARGV[3]))
-    save(write)
+    save(redis.call)
   end
   return held()
 end
 if record and record[TOKEN] == token then
   return {now, 'lost', now >= record[DEADLINE] and 'max_hold' or 'expired'}
 end
+-- Uses: marks.
 local reason = marked(token)
 if reason == RETAKEN then return {now, 'lost', 'retaken'} end
 if reason == FORCE_RELEASED then return {now, 'lost', 'force_released'} end
-return {now, 'lost', record and record[TOKEN] and now < record[EXPIRES] and 'taken' or 'expired'}
+return {now, 'lost', live and 'taken' or 'expired'}

@@ -1,2 +1,4 @@
+-- Uses: showing.
+
 if not readable then return {now, 'unreadable'} end
 return shown('')
