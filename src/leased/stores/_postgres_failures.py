@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from leased.checks import shown
@@ -50,7 +51,7 @@ def from_result(result: Any, *, name: str, writes: bool) -> Exception:
     code = code_of(result)
     primary = _field(result, "MESSAGE_PRIMARY")
     severity = _field(result, "SEVERITY_NONLOCALIZED")
-    message = f"{name} answered: {shown(primary) or 'an error without a text'} ({code or 'no code'})"
+    message = f"{name} answered: {_readable(primary) or 'an error without a text'} ({code or 'no code'})"
     if code == "42P01":
         return NoTables(message)
     if code in _UNUSABLE:
@@ -75,12 +76,14 @@ def from_creating(result: Any, *, name: str) -> Exception | None:
 
 def refused(message: bytes, *, name: str, password: bool) -> StoreUnavailable:
     """Why there is no connection. `password`: the server asked for one and there was none."""
-    text = " ".join(message.decode(errors="replace").split())
-    cause = f"{name} cannot be reached: {shown(_without_addresses(text))}"
+    text = _readable(message.decode(errors="replace"))
+    cause = f"{name} cannot be reached: {text}"
     if password:
         return StoreNotUsable(cause, hint="put the password into the URL, PGPASSWORD or ~/.pgpass")
-    if "authentication failed" in text or "no pg_hba.conf entry" in text:
-        return StoreNotUsable(cause, hint="check user and password, and who may connect (pg_hba.conf)")
+    if "no pg_hba.conf entry" in text:
+        return StoreNotUsable(cause, hint="let this user connect from here (pg_hba.conf of the server)")
+    if "authentication failed" in text or ('role "' in text and "does not exist" in text):
+        return StoreNotUsable(cause, hint="check user and password")
     if 'database "' in text and "does not exist" in text:
         return StoreNotUsable(cause, hint="make that database first, or name another one in the URL")
     return StoreUnavailable(cause, applied=False, hint="see that the server runs and takes connections: ask again")
@@ -88,18 +91,18 @@ def refused(message: bytes, *, name: str, password: bool) -> StoreUnavailable:
 
 def cut_off(*, name: str, seconds: float, writes: bool) -> StoreUnavailable:
     """No answer in time."""
-    return StoreUnavailable(f"{name} did not answer within {seconds:.3g} s", applied=None if writes else False)
+    return StoreUnavailable(f"{name} did not answer within {seconds:.2g} s", applied=None if writes else False)
 
 
 def broken(error: Exception, *, name: str, writes: bool) -> StoreUnavailable:
     """The connection ended before the answer came."""
-    text = shown(" ".join(str(error).split()))
-    return StoreUnavailable(f"{name} ended the connection: {text}", applied=None if writes else False)
+    return StoreUnavailable(f"{name} ended the connection: {_readable(str(error))}", applied=None if writes else False)
 
 
-def _without_addresses(text: str) -> str:
-    """libpq begins with where it tried; the caller has said that already, in a form without secrets."""
-    return text.removeprefix("connection failed: ")
+def _readable(text: str) -> str:
+    """What the library or server says, on one line, without where that was: the caller names the server already."""
+    text = re.sub(r"^connection to server .*? failed: ", "", " ".join(text.split()))
+    return "".join(shown(text[start : start + 80]) for start in range(0, min(len(text), 400), 80))
 
 
 def _field(result: Any, name: str) -> str:

@@ -50,7 +50,7 @@ def test_contract_on_another_version(check: Check, request: pytest.FixtureReques
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_contract_through_a_pooler(check: Check, request: pytest.FixtureRequest) -> None:
-    """C111: it keeps this promise through a pooler that gives every transaction any connection; only push is missing."""
+    """C111: it keeps this promise through a pooler, where a transaction gets any connection; only push is missing."""
     keeps(check, postgres(Async(), lambda: request.getfixturevalue("pgbouncer_server").url), pushed=False)
 
 

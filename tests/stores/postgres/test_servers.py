@@ -1,0 +1,145 @@
+"""Servers that stop, standbys, and poolers: what a store sees of them, and what it says that they give."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from leased.clocks import step
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.model import Acquire, Held, Release
+from leased.observe import Event
+from leased.targets import hide_secrets
+from tests.servers import postgres as servers
+from tests.servers.process import Server
+from tests.stores.postgres.conftest import Make, claim
+
+Start = Callable[..., Server]
+
+
+def test_a_server_that_is_killed_and_comes_back(private_postgres: Start, make: Make) -> None:
+    """S4: while it is away calls fail at once with nothing applied; afterwards the lease is as it was."""
+    server = private_postgres()
+    store, held = make(server.url), claim("key")
+    number = step(store.acquire(held, timeout=5)).lease.fencing_token
+    server.kill()
+    with pytest.raises(StoreUnavailable) as caught:
+        step(store.renew("key", held.token, ttl=30.0, number=1, timeout=5))
+    assert caught.value.applied is False
+    server.start()
+    assert step(store.renew("key", held.token, ttl=30.0, number=1, timeout=5)).lease.fencing_token == number
+    server.restart()
+    assert step(store.release("key", held.token, timeout=5))
+
+
+def test_a_server_that_stands_still(private_postgres: Start, make: Make) -> None:
+    """S4: a call ends in its time, its effect is unknown, and its connection is not used again."""
+    server = private_postgres()
+    store, held = make(server.url), claim("key")
+    step(store.acquire(held, timeout=5))
+    server.pause()
+    with pytest.raises(StoreUnavailable, match="within 0.3 s") as caught:
+        step(store.renew("key", held.token, ttl=30.0, number=1, timeout=0.3))
+    assert caught.value.applied is None
+    with pytest.raises(StoreUnavailable) as looked:
+        step(store.look("key", held.token, timeout=0.3))
+    assert looked.value.applied is False
+    server.resume()
+    assert isinstance(step(store.renew("key", held.token, ttl=30.0, number=2, timeout=5)), Held)
+
+
+def test_a_standby_grants_nothing(private_postgres: Start, make: Make) -> None:
+    """A standby is told apart from contention, with the way to the primary; it shows leases, and grants once promoted."""
+    primary = private_postgres()
+    first = make(primary.url)
+    held = claim("key")
+    step(first.acquire(held, timeout=5))
+    standby = private_postgres(replica_of=primary)
+    store = make(standby.url)
+    with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write") as caught:
+        step(store.acquire(claim("other"), timeout=5))
+    assert caught.value.applied is False
+    assert isinstance(step(store.look("key", held.token, timeout=5)), Held)
+    assert any("standby" in note for note in store.assurance().notes)
+    primary.kill()
+    with psycopg.connect(standby.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_promote()")
+    assert isinstance(step(store.acquire(claim("other"), timeout=5)), Held)
+    assert isinstance(step(store.renew("key", held.token, ttl=30.0, number=1, timeout=5)), Held)
+
+
+def test_what_is_promised_follows_the_configuration(private_postgres: Start, make: Make) -> None:
+    """S10: durability, fail-over and standbys show in the assurance, a change for the worse is an event, and
+    `require` is checked before the first grant."""
+    server = private_postgres(settings={**servers.DURABLE, "full_page_writes": "on"})
+    events: list[Event] = []
+    store = make(server.url, observer=events.append)
+    assert not store.assurance().known
+    step(store.status("key", timeout=5))
+    assert (store.assurance().exclusive, store.assurance().early_loss) == ("until-failover", True)
+    assert "PostgreSQL 15" in " ".join(store.assurance().notes)
+    with pytest.raises(StoreNotUsable, match="replicated"):
+        step(make(server.url, require="replicated").acquire(claim("key"), timeout=5))
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("ALTER DATABASE postgres SET synchronous_commit = off")
+    server.kill()
+    server.start()
+    step(store.status("key", timeout=5))
+    assert store.assurance().exclusive == "volatile"
+    assert [event.name for event in events] == ["assurance_changed"]
+    assert "synchronous_commit = off" in events[0].data["notes"]
+
+
+def test_a_synchronous_standby_is_named(private_postgres: Start, make: Make) -> None:
+    """With a standby that confirms every commit the store gives `replicated`."""
+    settings = {**servers.DURABLE, "full_page_writes": "on"}
+    primary = private_postgres(settings=settings)
+    private_postgres(replica_of=primary, settings=settings)
+    with psycopg.connect(primary.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SHOW synchronous_standby_names").fetchone() != ("*",):
+            pass
+    store = make(primary.url, require="replicated")
+    assert isinstance(step(store.acquire(claim("key"), timeout=5)), Held)
+    assert (store.assurance().exclusive, store.assurance().early_loss) == ("replicated", False)
+
+
+def test_no_state_is_kept_in_a_session(private_pgbouncer: Any, postgres_server: Server, make: Make) -> None:
+    """C111: several clients live a whole life through a pooler with two connections; a crash leaves nothing behind."""
+    pooler = private_pgbouncer(postgres_server, pool_size=2)
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        settings = "SELECT current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')"
+        stores = [make(pooler.url) for _ in range(5)]
+        for turn in range(6):
+            for number, store in enumerate(stores):
+                asked = claim(f"key {number} {turn}", late=turn == 3)
+                assert isinstance(step(store.acquire(asked, timeout=5)), Held)
+                other = stores[number - 1]
+                assert isinstance(step(other.renew(asked.key, asked.token, ttl=30.0, number=1, timeout=5)), Held)
+                crashed = step(other._pool.take(5))
+                crashed.close()
+                other._pool.drop(crashed)
+                assert step(other.release(asked.key, asked.token, late=turn == 4, timeout=5))
+        claims = [claim(f"batch {number}") for number in range(20)]
+        assert all(isinstance(one, Held) for one in step(stores[0].many([Acquire(one) for one in claims], timeout=5)))
+        assert all(step(stores[1].many([Release(one.key, one.token) for one in claims], timeout=5)))
+        assert any("pooler" in note for note in stores[0].assurance().notes)
+        with psycopg.connect(pooler.url, autocommit=True) as through:
+            assert through.execute(settings).fetchone() == connection.execute(settings).fetchone()
+            assert through.execute(
+                "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'leased%'"
+            ).fetchone() == (0,)
+
+
+def test_errors_name_the_server_and_no_secret(private_postgres: Start, make: Make) -> None:
+    """No password is in any error."""
+    server = private_postgres()
+    url = server.url.replace("postgres@", "postgres:open-sesame@")
+    store = make(url)
+    server.kill()
+    with pytest.raises(StoreUnavailable) as caught:
+        step(store.acquire(claim("key"), timeout=5))
+    assert hide_secrets(url) in str(caught.value)
+    assert "open-sesame" not in str(caught.value)
