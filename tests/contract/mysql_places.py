@@ -3,8 +3,9 @@
 import itertools
 import os
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
+
+import pymysql
 
 from leased.aio_clock import LoopClock
 from leased.clocks import BlockingClock, now
@@ -23,6 +24,7 @@ def mysql(face: Face, url: Callable[[], str]) -> Place:
         table = f"w{os.getpid()}_{next(_numbers)}"
         names = [f"{table}_record", f"{table}_mark"]
         address = url()
+        admin = Admin(address)
         clients: list[Any] = []
         moved = 0.0
 
@@ -40,12 +42,13 @@ def mysql(face: Face, url: Callable[[], str]) -> Place:
                 client.offset = moved
 
         def size() -> int:
-            if not run(address, f"SHOW TABLES LIKE '{names[0]}'"):
+            if not admin.run(f"SHOW TABLES LIKE '{names[0]}'"):
                 return 0
-            return sum(int(run(address, f"SELECT COUNT(*) FROM {name}")[0][0]) for name in names)
+            return sum(int(admin.run(f"SELECT COUNT(*) FROM {name}")[0][0]) for name in names)
 
         def end() -> None:
-            run(address, f"DROP TABLE IF EXISTS {', '.join(names)}")
+            admin.run(f"DROP TABLE IF EXISTS {', '.join(names)}")
+            admin.close()
 
         return World(
             face=face,
@@ -61,26 +64,31 @@ def mysql(face: Face, url: Callable[[], str]) -> Place:
     return Place("mysql", face, open_world)
 
 
-def run(url: str, statement: str) -> tuple[tuple[Any, ...], ...]:
-    """What the server answers to one statement."""
-    import pymysql
+class Admin:
+    """Somebody who asks the server in plain SQL, on one connection."""
 
-    where = place(url)
-    with (
-        closing(
-            pymysql.connect(
-                host=where.host,
-                port=where.port,
-                user=where.user,
-                password=where.password,
-                database=where.database,
-                autocommit=True,
-            )
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(statement)
-        return tuple(cursor.fetchall())
+    def __init__(self, url: str) -> None:
+        """On the server and in the database of this URL."""
+        where = place(url)
+        self._connection: Any = pymysql.connect(
+            host=where.host,
+            port=where.port,
+            user=where.user,
+            password=where.password,
+            database=where.database,
+            autocommit=True,
+            ssl_disabled=True,
+        )
+
+    def run(self, statement: str) -> tuple[tuple[Any, ...], ...]:
+        """What the server answers to one statement, which is committed."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+            return tuple(cursor.fetchall())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
 
 def clock_of(face: Face) -> Any:

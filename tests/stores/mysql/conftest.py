@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import pymysql
 import pytest
 
 from leased.stores._mysql_async import open_async_link
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
 from leased.testing.worlds import Async, Blocking, Driver, Face
-from tests.servers import mariadb
+from tests.contract.mysql_places import Admin
 from tests.servers.process import Server
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
@@ -41,26 +41,18 @@ class Database:
 
     def run(self, statement: str) -> tuple[tuple[Any, ...], ...]:
         """What the server answers to a statement, on a connection of its own."""
-        with self.connection() as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return tuple(cursor.fetchall())
-
-    def connection(self) -> pymysql.Connection[Any]:
-        """A connection that commits each statement."""
-        connection = mariadb.connection_to(self.server.place)
-        connection.select_db(self.name)
-        return connection
+        with closing(Admin(self.url)) as admin:
+            return admin.run(statement)
 
 
 @pytest.fixture
 def database(mariadb_server: Server) -> Iterator[Database]:
     """An empty database; it goes when the test ends."""
     found = Database(mariadb_server, f"test_{secrets.token_hex(6)}")
-    with mariadb.connection_to(mariadb_server.place) as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {found.name}")
-    yield found
-    with mariadb.connection_to(mariadb_server.place) as connection, connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE {found.name}")
+    with closing(Admin(mariadb_server.url)) as admin:
+        admin.run(f"CREATE DATABASE {found.name}")
+        yield found
+        admin.run(f"DROP DATABASE {found.name}")
 
 
 @pytest.fixture(params=FACES, ids=lambda face: face.name)
