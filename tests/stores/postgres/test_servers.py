@@ -50,7 +50,7 @@ def test_a_server_that_stands_still(private_postgres: Start, make: Make) -> None
 
 
 def test_a_standby_grants_nothing(private_postgres: Start, make: Make) -> None:
-    """A standby is told apart from contention, with the way to the primary; it shows leases, and grants once promoted."""
+    """A standby is told apart from contention, with the way to the primary; it shows leases, grants once promoted."""
     primary = private_postgres()
     first = make(primary.url)
     held = claim("key")
