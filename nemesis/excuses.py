@@ -26,7 +26,7 @@ class Excuses:
         self._run = run
         self._forces: dict[str, list[Call]] = defaultdict(list)
         for call in run.calls:
-            if call.call == "force" and (call.outcome == "unknown" or call.found.get("ended")):
+            if call.call == "force" and (call.outcome == "unknown" or (call.outcome == "ok" and call.found["ended"])):
                 self._forces[call.key].append(call)
 
     def ended_early(self, hold: Hold, at: float) -> bool:
@@ -38,13 +38,13 @@ class Excuses:
     def overlap(self, earlier: Hold, later: Hold, *, until: float) -> str | None:
         """Why both may have been believed in until that time; `None` if nothing excuses it."""
         for call, over in self._hits(earlier):
-            if call.asked <= later.granted and until <= over + earlier.ttl + SLACK:
+            # a fail-over may forget the forced release and the later grant, and the earlier hold goes on
+            forgotten = [fault.gone + later.ttl for fault in self._losses(later) if fault.began <= until]
+            if call.asked <= later.granted and until <= max([over + earlier.ttl, *forgotten]) + SLACK:
                 return self._use("forced release")
-        for forgotten, other in ((earlier, later), (later, earlier)):
-            for fault in self._losses(forgotten):
-                after = other.granted if forgotten is earlier else until
-                if after >= fault.began and until <= fault.gone + forgotten.ttl + SLACK:
-                    return self._use("fail-over")
+        for fault in self._losses(earlier):
+            if later.granted >= fault.began and until <= fault.gone + earlier.ttl + SLACK:
+                return self._use("fail-over")
         return None
 
     def revived(self, earlier: Hold, later: Hold, call: Call) -> str | None:

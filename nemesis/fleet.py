@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,27 +25,34 @@ class Fleet:
     """Worker processes of both faces. A `with` statement kills those that are left at its end."""
 
     def __init__(
-        self, url: str, *, directory: Path, recorder: Recorder, until: float, chance: Random, bug: str
+        self, url: str, *, directory: Path, recorder: Recorder, seconds: float, chance: Random, bug: str
     ) -> None:
-        """Workers on the store at this URL that record into this directory and end at this time."""
+        """Workers on the store at this URL that record into this directory and work for so long."""
         self._url = url
         self._directory = directory
         self._recorder = recorder
-        self._until = until
+        self._seconds = seconds
         self._chance = chance
+        self.until = 0.0
         self._bug = bug
         self._alive: dict[str, subprocess.Popen[bytes]] = {}
         self._names: dict[str, int] = {}
         self.failed: list[str] = []
 
     def start(self) -> None:
-        """Start one of each."""
-        for face, number in zip(FACES, range(len(FACES)), strict=True):
+        """Start them, and let them begin together; from then on `until` is the time of the lines' clock to end at."""
+        for number, face in enumerate(FACES):
             self._start(f"{face}{number}", face)
+        for process in self._alive.values():
+            assert process.stdout is not None
+            process.stdout.readline()
+        self.until = now() + self._seconds
+        for process in self._alive.values():
+            self._begin(process)
 
     def harass(self) -> None:
         """Stop and kill workers until it is time to end."""
-        while now() < self._until:
+        while now() < self.until:
             time.sleep(self._chance.uniform(0.2, 1.5))
             name = self._chance.choice(sorted(self._alive))
             if self._chance.random() < 0.25:
@@ -73,16 +81,23 @@ class Fleet:
         """Kill those that are left."""
         for process in self._alive.values():
             process.kill()
-            process.wait()
+            process.communicate()
 
-    def _start(self, place: str, face: str) -> None:
+    def _start(self, place: str, face: str) -> subprocess.Popen[bytes]:
         self._names[place] = self._names.get(place, 0) + 1
         name = f"{place}.{self._names[place]}"
-        orders = Orders(
-            name, face, self._url, str(self._directory), KEYS, self._until, str(self._chance.random()), self._bug
+        orders = Orders(name, face, self._url, str(self._directory), KEYS, str(self._chance.random()), self._bug)
+        self._alive[name] = subprocess.Popen(
+            orders.command(), cwd=ROOT, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self._alive[name] = subprocess.Popen(orders.command(), cwd=ROOT, env=_environment(), stdin=subprocess.DEVNULL)
         self._recorder.record("born", who=name)
+        return self._alive[name]
+
+    def _begin(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # how it ended is told by its exit status
+            process.stdin.write(f"{self.until}\n".encode())
+            process.stdin.flush()
 
     def _stop(self, name: str, seconds: float) -> None:
         process = self._alive[name]
@@ -98,11 +113,11 @@ class Fleet:
         if process.poll() is None:
             self._recorder.record("killed", who=name)
             process.kill()
-            process.wait()
+            process.communicate()
         else:
             self._note(name, process.returncode)
         place = name.rpartition(".")[0]
-        self._start(place, place.rstrip("0123456789"))
+        self._begin(self._start(place, place.rstrip("0123456789")))
 
     def _note(self, name: str, code: int) -> None:
         if code:

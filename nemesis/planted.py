@@ -26,7 +26,7 @@ class _ReusesFencingTokens(_Around):
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         outcome: Held | Contended = await self._store.acquire(claim, timeout=timeout)
         if isinstance(outcome, Held):
-            coarse = outcome.lease.fencing_token // 1_000_000 * 1_000_000
+            coarse = outcome.lease.fencing_token // 10_000_000 * 10_000_000
             return Held(replace(outcome.lease, fencing_token=coarse))
         return outcome
 

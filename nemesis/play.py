@@ -14,9 +14,6 @@ from nemesis.history import Recorder, now, read
 from nemesis.judge import Verdict, judge
 from nemesis.stage import Scenario, Stage
 
-STARTING = 2.0
-"""Seconds that workers take to start."""
-
 CALM = 4.0
 """Seconds before the end from which on no server is broken."""
 
@@ -44,12 +41,16 @@ def play(scenario: Scenario, *, seconds: float, seed: str, directory: Path, bug:
         scenario.open() as stage,
         Recorder(directory / "nemesis.jsonl", who="nemesis") as recorder,
     ):
-        until = now() + STARTING + seconds
         with Fleet(
-            stage.url, directory=directory, recorder=recorder, until=until, chance=Random(f"{seed}/workers"), bug=bug
+            stage.url,
+            directory=directory,
+            recorder=recorder,
+            seconds=seconds,
+            chance=Random(f"{seed}/workers"),
+            bug=bug,
         ) as fleet:
             fleet.start()
-            breaking = _Breaking(stage, recorder, until=until - CALM, chance=Random(f"{seed}/servers"))
+            breaking = _Breaking(stage, recorder, until=fleet.until - CALM, chance=Random(f"{seed}/servers"))
             fleet.harass()
             breaking.join()
             fleet.finish()
@@ -79,7 +80,6 @@ class _Breaking:
 
     def _run(self) -> None:
         try:
-            time.sleep(STARTING)
             while self._stage.faults and now() < self._until:
                 time.sleep(self._chance.uniform(0.5, 4.0))
                 if now() < self._until:

@@ -210,13 +210,14 @@ def _by_hold(lines: Sequence[Line], what: str) -> dict[str, list[Line]]:
 
 def _faults(lines: Sequence[Line]) -> list[Fault]:
     gone = {line.op: line.at for line in lines if line.what == "gone"}
-    healed = {line.op: line.at for line in lines if line.what == "healed"}
+    healed = {line.op: line for line in lines if line.what == "healed"}
     faults = []
     for line in lines:
         if line.what == "fault":
-            end = healed.get(line.op, NEVER)
-            name, loses = str(line.data["name"]), bool(line.data["loses"])
-            faults.append(Fault(line.op, name, line.at, gone.get(line.op, end), end, loses))
+            ended = healed.get(line.op)
+            end = NEVER if ended is None else ended.at
+            loses = bool(line.data["loses"]) or (ended is not None and bool(ended.data["loses"]))
+            faults.append(Fault(line.op, str(line.data["name"]), line.at, gone.get(line.op, end), end, loses))
     return faults
 
 

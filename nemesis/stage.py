@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
+import redis
+
 from nemesis.history import Recorder
+
+
+class StageFailed(Exception):
+    """Servers did not do what a scenario needs; that says nothing about the library."""
+
 
 Fault = Callable[[Recorder, Random], None]
 """Breaks something, for a while that it draws, records that with `broken`, and returns when all is well again."""
@@ -31,11 +39,39 @@ class Scenario:
     gates: Mapping[str, int] = field(default_factory=dict)
 
 
+class Break:
+    """A fault while it lasts. Whether it `loses` can turn out late: a server that was slow may have been replaced."""
+
+    def __init__(self, recorder: Recorder, op: str, *, loses: bool) -> None:
+        """A fault that this recorder calls `op`."""
+        self._recorder = recorder
+        self._op = op
+        self.loses = loses
+
+    def gone(self) -> None:
+        """From now on nobody can reach the data any more that this fault may have lost."""
+        self._recorder.record("gone", op=self._op)
+
+
 @contextmanager
-def broken(recorder: Recorder, name: str, *, loses: bool = False) -> Iterator[Callable[[], object]]:
-    """Record a fault around the block. With `loses` grants may be forgotten: call what this gives at the moment from
-    which on nobody can reach the old data any more."""
+def broken(recorder: Recorder, name: str, *, loses: bool = False) -> Iterator[Break]:
+    """Record a fault around the block. With `loses` grants may be forgotten; say when the old data is `gone`."""
     op = recorder.new_op()
+    fault = Break(recorder, op, loses=loses)
     recorder.record("fault", op=op, name=name, loses=loses)
-    yield lambda: recorder.record("gone", op=op)
-    recorder.record("healed", op=op)
+    yield fault
+    recorder.record("healed", op=op, loses=fault.loses)
+
+
+def wait_until(what: str, met: Callable[[], bool], *, within: float = 30.0) -> None:
+    """Return once this is met; `StageFailed` says what was not. Servers that do not answer have not met it."""
+    give_up_at = time.monotonic() + within
+    while True:
+        try:
+            if met():
+                return
+        except (OSError, redis.RedisError):
+            pass
+        if time.monotonic() > give_up_at:
+            raise StageFailed(f"{what} was waited for in vain for {within} s")
+        time.sleep(0.01)

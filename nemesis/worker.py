@@ -1,4 +1,7 @@
-"""One worker process: `python -m nemesis.worker ORDERS` with its orders as JSON. It ends with whoever started it."""
+"""One worker process: `python -m nemesis.worker ORDERS` with its orders as JSON. It ends with whoever started it.
+
+It says on standard output when it is ready, and reads from standard input until when it shall work.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,10 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from nemesis.faces import FACES
 from nemesis.hand import Hand, observe
@@ -26,19 +27,21 @@ TIMEOUT = 2.0
 HANDS = 2
 """Threads or tasks of one worker."""
 
+READY = "ready"
+"""What it says."""
+
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a worker shall do. `until` is a time of the lines' clock; `bug` is the planted one, or empty."""
+    """What a worker shall do. `bug` is the planted one, or empty."""
 
     name: str
     face: str
     url: str
     directory: str
     keys: tuple[str, ...]
-    until: float
     seed: str
     bug: str = ""
 
@@ -57,7 +60,7 @@ def main() -> None:
     face = FACES[orders.face]()
     with Recorder(directory / f"{orders.name}.jsonl", who=orders.name) as recorder:
         locks = connect(face.module, orders.url, bug=orders.bug, timeout=TIMEOUT, observer=observe(recorder))
-        works: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        hands: list[Hand] = []
         for number in range(HANDS):
             hand = Hand(
                 face,
@@ -67,8 +70,10 @@ def main() -> None:
                 guards=directory,
                 chance=Random(f"{orders.seed}/{orders.name}/{number}"),
             )
-            works.append(partial(hand.work, orders.until))
-        face.run(works)
+            hands.append(hand)
+        print(READY, flush=True)
+        until = float(sys.stdin.readline())
+        face.run([partial(hand.work, until) for hand in hands])
         recorder.record("end")
 
 
