@@ -193,7 +193,7 @@ def not_acquired(key: str, *, wait: float, holder: Status | None, cancelled: boo
 
 def _describe(key: str, holder: Status | None) -> str:
     if holder is None or holder.state == "free":
-        return f"{key!r} is held by somebody else"
+        return f"{key!r} was not granted: others were about to get it, or the answer came too late for so short a lease"
     if holder.state == "closed":
         return f"{key!r} is closed for another {holder.free_in or 0.0:.1f} s"
     owner = f", owner {shown(holder.owner)!r}" if holder.owner else ""
