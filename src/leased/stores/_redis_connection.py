@@ -268,6 +268,7 @@ def _of_driver(module: str, address: Address, node: Node, *, seconds: float) -> 
             port=node.port,
             socket_connect_timeout=seconds,
             socket_timeout=seconds,
+            driver_info=None,  # it would read its own metadata for every connection, to send what nobody needs
             **address.options,
         )
     except (TypeError, ValueError, driver("redis", extra="redis").RedisError) as error:

@@ -75,9 +75,12 @@ def read_address(url: str) -> Address:
     scheme, _, kind = url.partition(":")[0].lower().partition("+")
     try:
         parts = urlsplit(url)
+    except ValueError:  # whose text and trace may show the URL whole
+        raise InvalidRequest(f"the URL {hide_secrets(url)!r} cannot be read", hint=_form(kind)) from None
+    try:
         given = driver("redis.connection", extra="redis").parse_url(f"redis://localhost?{parts.query}")
     except ValueError as error:
-        raise InvalidRequest(f"the URL {hide_secrets(url)!r} cannot be read", hint=_form(kind)) from error
+        raise InvalidRequest(f"a parameter of {hide_secrets(url)!r} is wrong: {error}") from error
     credentials, _, places = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
     path = [unquote(part) for part in parts.path.split("/") if part]

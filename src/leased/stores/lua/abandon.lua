@@ -1,4 +1,4 @@
--- Uses: marks, writing, ending.
+-- Uses: marks, marking, writing, ending.
 -- ARGV[2]: token. Beside a record that cannot be read the mark counts all the same.
 
 mark(ARGV[2], ENDED, write)

@@ -6,7 +6,7 @@ if not readable then return {now, 'unreadable'} end
 local token, owner, late = ARGV[2], ARGV[3], ARGV[5] == '1'
 
 if record then
-  -- Uses: writing, saving, showing.
+  -- Uses: marking, saving, showing.
   if live and record[TOKEN] == token then
     if late and not record[LATE] then
       record[LATE] = true

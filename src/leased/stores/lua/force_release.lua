@@ -1,4 +1,4 @@
--- Uses: marks, writing, ending.
+-- Uses: marks, marking, writing, ending.
 -- ARGV[2]: the fencing token it is aimed at, or ''. A record that cannot be read goes, if only the key is named.
 
 local aim = ARGV[2]

@@ -1,4 +1,4 @@
--- Uses: marks, writing, ending.
+-- Uses: marks, marking, writing, ending.
 -- ARGV[2..]: token, late.
 
 if not readable then return {now, 'unreadable'} end

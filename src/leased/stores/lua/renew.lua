@@ -1,4 +1,4 @@
--- Uses: saving, showing.
+-- Uses: writing, saving, showing.
 -- ARGV[2..]: token, ttl, number. A look is a renewal whose number is above none.
 
 if not readable then return {now, 'unreadable'} end
@@ -8,7 +8,7 @@ if live and record[TOKEN] == token then
   if number > record[RENEWAL] then
     record[RENEWAL] = number
     extend(tonumber(ARGV[3]))
-    save(redis.call)
+    save(write)
   end
   return held()
 end

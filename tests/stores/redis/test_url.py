@@ -1,0 +1,83 @@
+"""Redis URLs: what they mean, and refusals that say what is wrong without showing a secret."""
+
+from typing import Any
+
+import pytest
+
+from leased.errors import InvalidRequest
+from leased.stores._redis_url import Login, Node, place_of, read_address
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("url", "nodes", "database"),
+    [
+        ("redis://localhost", (Node("localhost", 6379),), 0),
+        ("redis://", (Node("localhost", 6379),), 0),
+        ("valkey://h:1/3", (Node("h", 1),), 3),
+        ("redis://h?db=4", (Node("h", 6379),), 4),
+        ("redis://[::1]:7", (Node("::1", 7),), 0),
+        ("redis+sentinel://a,b:7/main/2", (Node("a", 26379), Node("b", 7)), 2),
+        ("redis+cluster://a:1,b:2", (Node("a", 1), Node("b", 2)), 0),
+    ],
+)
+def test_a_url_names_servers_and_database(url: str, nodes: tuple[Node, ...], database: int) -> None:
+    """Hosts, ports and database are read as redis-py reads them, several hosts with commas between."""
+    address = read_address(url)
+    assert (address.nodes, address.database) == (nodes, database)
+
+
+def test_logins_are_read_and_not_shown() -> None:
+    """User and password are unquoted; nothing that prints an address shows them."""
+    address = read_address(f"rediss://user:{SECRET}%40@h/0?ssl_cert_reqs=none")
+    assert address.login == Login("user", f"{SECRET}@")
+    assert address.tls
+    assert dict(address.options) == {"ssl_cert_reqs": "none"}
+    assert SECRET not in repr(address)
+    assert SECRET not in address.shown
+    sentinel = read_address(f"redis+sentinel://:{SECRET}@h/main?sentinel_password={SECRET}2")
+    assert sentinel.sentinel_login == Login(None, f"{SECRET}2")
+    assert SECRET not in repr(sentinel)
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("redis://h/name", "database"),
+        ("redis://h/0/1", "redis://"),
+        ("redis://h:port", "port"),
+        ("redis://h?colour=blue", "colour"),
+        ("redis://h?db=x", "db"),
+        ("redis+sentinel://h", "SERVICE"),
+        ("redis+cluster://h/1", "one database"),
+    ],
+)
+def test_a_wrong_url_is_refused_with_a_way_on(url: str, word: str) -> None:
+    """What is wrong is named, or the form that is wanted."""
+    with pytest.raises(InvalidRequest, match=word) as caught:
+        read_address(url.replace("://", f"://u:{SECRET}@"))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://localhost", "redis://LOCALHOST:6379/0", True),
+        ("redis://u:p@h/1", "redis://h/1?decode_responses=true", True),
+        ("redis+cluster://a,b", "redis+cluster://b:6379,a", True),
+        ("redis://h/1", "redis://h/2", False),
+        ("redis://h", "redis+cluster://h", False),
+        ("redis+sentinel://h/a", "redis+sentinel://h/b", False),
+    ],
+)
+def test_a_place_is_the_same_however_it_is_spelled(one: str, other: str, *, same: bool) -> None:
+    """Clients that mean the same data share what the process keeps for it."""
+    assert (place_of(one) == place_of(other)) is same
+
+
+@pytest.mark.parametrize("own", [{"pool": "0"}, {"pool": "many"}, {"wait": "-1"}, {"pool": "1001"}])
+def test_own_parameters_are_checked(own: Any, caller: Any) -> None:
+    """`leased_pool` and `leased_wait` are whole numbers in a range."""
+    with pytest.raises(InvalidRequest, match=f"leased_{next(iter(own))}"):
+        caller.open("redis://localhost", own=own)
