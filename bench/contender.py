@@ -18,6 +18,15 @@ ROOT = Path(__file__).parent.parent
 _PATIENCE = 120.0
 
 
+class ContenderFailed(RuntimeError):
+    """A contender cannot do its work; `reason` is what it said itself."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the contender {name!r} failed: {reason}")
+        self.name = name
+        self.reason = reason
+
+
 def one_cpu() -> int:
     """The CPU on which rows put everything that they measure on one."""
     return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
@@ -33,7 +42,7 @@ class Worker:
         *,
         directory: Path,
         role: Role = "leased",
-        python: str = sys.executable,
+        python: str | None = None,
         cpu: int | None = None,
         **options: Any,
     ) -> None:
@@ -42,7 +51,7 @@ class Worker:
         directory.mkdir(parents=True, exist_ok=True)
         place = "-" if cpu is None or not hasattr(os, "sched_setaffinity") else str(cpu)
         self._process = subprocess.Popen(
-            [python, "-m", "bench.worker", spec, str(directory), place, json.dumps(options)],
+            [python or sys.executable, "-m", "bench.worker", spec, str(directory), place, json.dumps(options)],
             cwd=ROOT,
             env=clean_environment(),
             stdin=subprocess.PIPE,
@@ -85,8 +94,11 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the contender {self.name!r} died with status {self._process.wait()}")
-        return json.loads(line)
+            raise ContenderFailed(self.name, f"it died with status {self._process.wait()}")
+        told = json.loads(line)
+        if "failed" in told:
+            raise ContenderFailed(self.name, told["failed"])
+        return told
 
 
 class Command:

@@ -12,6 +12,7 @@ from pathlib import Path
 import leased
 from bench.contender import ROOT
 from bench.rows.sqlite_modes import in_words, modes
+from bench.servers import versions
 
 
 def conditions(peers: Sequence[str]) -> dict[str, str]:
@@ -21,6 +22,7 @@ def conditions(peers: Sequence[str]) -> dict[str, str]:
         "leased": f"{leased.__version__}, {_commit()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "SQLite": "; ".join(in_words(journal).removeprefix("Journal mode ") for journal in modes()),
+        "servers": ", ".join(versions()),
         "peers": ", ".join(requirement.replace("==", " ") for requirement in peers) or "none",
         "machine": f"{os.cpu_count()} CPUs, {_processor()}, {platform.system()} {platform.release()}",
         "load before": f"{os.getloadavg()[0]:.1f}",

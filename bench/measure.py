@@ -151,7 +151,9 @@ def _line(one: Series, floor: Series | None, peers: Sequence[Series]) -> Line:
         cpu=median(one.cpu) if one.cpu else None,
         to_floor=_ratio(one.values, floor.values) if floor else None,
         cpu_to_floor=_ratio(one.cpu, floor.cpu) if floor and one.cpu and floor.cpu else None,
-        to_peers={peer.name: _ratio(one.values, peer.values) for peer in peers if one.role == "leased"},
+        to_peers={
+            peer.name: _ratio(one.values, peer.values) for peer in peers if one.role == "leased" and all(peer.values)
+        },
     )
 
 
@@ -164,6 +166,27 @@ def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def at_most(target: str, value: float, limit: float, *, unit: str = "") -> Verdict:
     """Whether a value that has to be small is small enough."""
     return Verdict(target, f"{shown(value)}{unit}", value <= limit)
+
+
+def at_least(target: str, value: float, limit: float, *, unit: str = "") -> Verdict:
+    """Whether a value that has to be great is great enough."""
+    return Verdict(target, f"{shown(value)}{unit}", value >= limit)
+
+
+def ahead(table: Table, name: str, peer: str, *, least: float) -> list[Verdict]:
+    """Whether one is so many times as fast as a peer; nothing where that peer was not measured."""
+    theirs = table.line(name).to_peers.get(peer)
+    target = f"{table.title.lower()}: ≥ {shown(least)}x as fast as {peer}"
+    return [at_least(target, 1 / theirs, least, unit="x")] if theirs else []
+
+
+def less_cpu(table: Table, name: str, peer: str, *, least: float) -> list[Verdict]:
+    """Whether a peer needs so many times as much CPU; nothing where that peer was not measured."""
+    ours = table.line(name)
+    target = f"{table.title.lower()}: {peer} needs ≥ {shown(least)}x the CPU"
+    if peer not in ours.to_peers or not ours.cpu:
+        return []
+    return [at_least(target, (table.line(peer).cpu or 0.0) / ours.cpu, least, unit="x")]
 
 
 def shown(value: float) -> str:

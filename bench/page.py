@@ -38,7 +38,8 @@ def keep(result: Result, *, command: str, conditions: Mapping[str, str]) -> None
 
 def page(record: Mapping[str, Any]) -> str:
     """The whole page for a record."""
-    parts = [_INTRODUCTION]
+    missing = [row for row in ROWS if row not in record]
+    parts = [_INTRODUCTION + (f"\nNot measured yet: {', '.join(missing)}.\n" if missing else "")]
     for row in ROWS:
         if row in record:
             kept = record[row]

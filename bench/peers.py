@@ -6,7 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-REQUIREMENTS = ("filelock==4.3.1",)
+REQUIREMENTS = (
+    "filelock==4.3.1",
+    "redis[hiredis]==8.1.0",
+    "valkey[libvalkey]==6.2.0",
+    "python-redis-lock==4.0.1",
+    "aioredlock==0.7.3",
+    "sqlalchemy-dlock==0.9.0",
+    "SQLAlchemy[asyncio]==2.1.9",
+    "django-pglock==1.8.0",
+    "Django==5.2.19",
+    "psycopg[binary]==3.3.9",
+    "PyMySQL==1.2.4",
+    "asyncmy==0.2.18",
+)
 
 
 def python_with_peers(cache: Path) -> str:

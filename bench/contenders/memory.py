@@ -7,25 +7,18 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import leased
+from bench.contenders import pairs
 from bench.worker import Run
 from leased import aio
 
 
-@contextmanager
-def blocking(directory: Path) -> Iterator[Run]:
+def blocking(directory: Path) -> AbstractContextManager[Run]:
     """A new key each time: a recipe is made, its lock acquired and released."""
-    locks = leased.connect("memory:bench")
-    numbers = itertools.count()
-
-    def run(count: int) -> None:
-        for number in itertools.islice(numbers, count):
-            locks.lock(f"key-{number}", owner="bench").acquire().release()
-
-    yield run
+    return pairs.blocking(directory, url="memory:bench")
 
 
 @contextmanager
@@ -53,19 +46,9 @@ def blocking_block(directory: Path) -> Iterator[Run]:
     yield run
 
 
-@contextmanager
-def asynchronous(directory: Path) -> Iterator[Run]:
+def asynchronous(directory: Path) -> AbstractContextManager[Run]:
     """As `blocking`, by the asyncio face."""
-    locks = aio.connect("memory:bench")
-    numbers = itertools.count()
-
-    async def pairs(count: int) -> None:
-        for number in itertools.islice(numbers, count):
-            handle = await locks.lock(f"key-{number}", owner="bench").acquire()
-            await handle.release()
-
-    with asyncio.Runner() as runner:
-        yield lambda count: runner.run(pairs(count))
+    return pairs.asynchronous(directory, url="memory:bench")
 
 
 @contextmanager

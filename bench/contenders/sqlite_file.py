@@ -51,7 +51,9 @@ class Raw:
 
     def __init__(self, path: Path, journal: str) -> None:
         self.connection: Connection = library(journal).connect(str(path))
+        self.connection.execute("PRAGMA busy_timeout = 10000")  # others may be opening it at this moment
         self.connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()
+        self.connection.execute("PRAGMA busy_timeout = 0")
         self.connection.execute("PRAGMA synchronous = FULL")
         self.execute: Callable[..., Any] = self.connection.execute
         self._kinds = [(row[1], row[2]) for row in self.execute("PRAGMA table_info(record)")]

@@ -9,35 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import leased
+from bench.contenders import pairs
 from bench.contenders.sqlite_file import Raw, library, prepared, url_of
 from bench.worker import Run
-from leased import aio
 
 _Job = tuple[Callable[[str], None], str, Callable[[], None]]
 
 
-@contextmanager
-def tasks(directory: Path, *, journal: str, clients: int) -> Iterator[Run]:
+def tasks(directory: Path, *, journal: str, clients: int) -> AbstractContextManager[Run]:
     """So many tasks of one loop, each with keys of its own."""
-    url = url_of(prepared(directory, journal))
-    with asyncio.Runner() as runner:
-        locks = aio.connect(url)
-
-        async def client(name: int, pairs: int) -> None:
-            for number in range(pairs):
-                handle = await locks.lock(f"key-{name}-{number}", owner="bench").acquire()
-                await handle.release()
-
-        async def all_clients(count: int) -> None:
-            await asyncio.gather(*(client(name, count // clients) for name in range(clients)))
-
-        yield lambda count: runner.run(all_clients(count))
-        runner.run(locks.close())
+    return pairs.tasks(directory, url=url_of(prepared(directory, journal)), clients=clients)
 
 
 @contextmanager

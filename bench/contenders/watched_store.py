@@ -13,6 +13,7 @@ from leased import aio_clock, clocks
 from leased.join import Joined
 from leased.store import Clock, Store
 from leased.stores import memory
+from leased.stores import redis as redis_module
 from leased.stores import sqlite as sqlite_module
 from leased.targets import Face, Options
 
@@ -46,11 +47,17 @@ class Watched:
 
 
 def watched(kind: str, directory: Path, *, face: Face) -> tuple[Store, Watched]:
-    """A store as `connect` would make it, `memory` or the journal mode of an SQLite file, and the watcher inside it."""
+    """A store as `connect` would make it, and the watcher inside it.
+
+    The kind is `memory`, the journal mode of an SQLite file, or the URL of a Redis or Valkey.
+    """
     clock: Clock = aio_clock.LoopClock() if face == "async" else clocks.BlockingClock()
     if kind == "memory":
         watcher = Watched(memory.open("memory:bench", face=face, options=Options(clock)))
         return cast("Store", watcher), watcher
+    if "://" in kind:
+        watcher = Watched(redis_module.open(kind, face=face, options=Options(clock)))
+        return Joined(cast("Store", watcher), clock), watcher
     url = url_of(prepared(directory, kind))
     watcher = Watched(sqlite_module.open(url, face=face, options=Options(clock)))
     return Joined(cast("Store", watcher), clock), watcher

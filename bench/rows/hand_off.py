@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 from bench.contender import Worker
-from bench.measure import MILLI, Result, Role, Series, Table, at_most, tabulate
+from bench.measure import Result, Role, Series, Table, at_most, tabulate
 from bench.plan import Plan
+from bench.rows.handing import Pair
+from bench.rows.server_hand_off import on_postgresql, on_redis
 from bench.rows.sqlite_modes import in_words, modes
 from bench.rows.starting import started
 
@@ -17,7 +18,7 @@ _IDLE = 4.0
 
 
 def run(plan: Plan) -> Result:
-    """From a release in one process to the next holder in another, through an SQLite file."""
+    """From a release in one process to the next holder in another, through an SQLite file, Redis and PostgreSQL."""
     tables: list[Table] = []
     verdicts = []
     for journal in modes():
@@ -30,39 +31,24 @@ def run(plan: Plan) -> Result:
     with started(partial(Worker, "leased", spec, directory=directory, kind=modes()[0])) as (worker,):
         share = worker.ask(seconds=plan.seconds(_IDLE), waiters=1).told["cpu"] * 100
     verdicts.append(at_most("no measurable CPU while waiting (≤ 0.1 % of a core)", share, _CPU, unit=" %"))
+    absent = ""
+    for on_server in (on_redis, on_postgresql):
+        table, judged, sentence = on_server(plan)
+        tables.append(table)
+        verdicts += judged
+        absent += sentence
     return Result(
         "hand-off",
-        "Two processes and one SQLite file: one holds, the other waits (for 20 to 80 ms, so that who polls is met in "
-        "any phase), the first releases. Noticed is the moment when the one who waits begins to ask for the lock, "
-        "counted from the end of the commit that freed it; held is counted from the call of release. Each contender "
-        "once a round, in random order. The floor is the same statements and a byte in an open named pipe.",
+        "Two processes and one store: one holds, the other waits (for 20 to 80 ms, so that who polls is met in any "
+        "phase), the first releases. Held is counted from the call of release; with SQLite, noticed is the moment when "
+        "the one who waits begins to ask for the lock, counted from the end of the commit that freed it. Each "
+        "contender once a round, in random order. The floors: for SQLite the same statements and a byte in an open "
+        "named pipe; for Valkey two scripts, of which the one that frees also publishes to a waiting subscriber; for "
+        "PostgreSQL (`fsync = on`, data on disk, every commit there before its answer) an upsert, and a delete that "
+        f"also notifies a connection that listens.{absent}",
         tables,
         verdicts,
     )
-
-
-class _Pair:
-    """The two sides of one contender."""
-
-    def __init__(self, name: str, role: Role, giver: Worker, taker: Worker) -> None:
-        self.name = name
-        self.role: Role = role
-        self.noticed: list[float] = []
-        self.held: list[float] = []
-        self._giver = giver
-        self._taker = taker
-
-    def hand_off(self, patience: float) -> None:
-        """Once: the taker waits so many seconds, then the giver releases."""
-        self._giver.ask(action="hold")
-        self._taker.send(action="take")
-        time.sleep(patience)
-        given = self._giver.ask(action="give").told
-        taken = self._taker.receive().told
-        committed = given["committed"]
-        noticed = min((at for at in taken["noticed"] if at >= committed), default=committed)
-        self.noticed.append((noticed - committed) * MILLI)
-        self.held.append((taken["held"] - given["began"]) * MILLI)
 
 
 def _measure(plan: Plan, journal: str) -> tuple[Table, Table]:
@@ -82,7 +68,7 @@ def _measure(plan: Plan, journal: str) -> tuple[Table, Table]:
 
     with started(*(partial(worker, kind[0], kind[2], kind[3]) for kind in kinds for _ in range(2))) as workers:
         pairs = [
-            _Pair(name, role, workers[2 * number], workers[2 * number + 1])
+            Pair(name, role, workers[2 * number], workers[2 * number + 1])
             for number, (name, role, _, _) in enumerate(kinds)
         ]
         for _ in range(plan.rounds(40)):

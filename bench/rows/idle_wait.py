@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from bench.contender import Worker
 from bench.measure import Result, Role, Series, at_most, tabulate
 from bench.plan import Plan
+from bench.rows.redis_idle_wait import on_redis
 from bench.rows.sqlite_modes import modes
 from bench.rows.starting import started
 
@@ -34,9 +36,11 @@ def run(plan: Plan) -> Result:
     if plan.peers is not None:
         starters.append(partial(peer, plan.peers))
     seconds = plan.seconds(_SECONDS)
-    with started(*starters) as workers:
+    with on_redis(plan) as redis, started(*starters, *redis.starters) as workers:
         for worker in workers:
             worker.send(seconds=seconds, waiters=_WAITERS if worker.role == "leased" else 1)
+        time.sleep(seconds * 0.35)  # they count from the end of the first quarter
+        commands = redis.commands(seconds * 0.8)
         roles: list[tuple[str, Role, dict[str, float]]] = [
             (worker.name, worker.role, worker.receive().told) for worker in workers
         ]
@@ -48,7 +52,7 @@ def run(plan: Plan) -> Result:
         "idle-wait",
         f"{_WAITERS} waiters of one key in one process, for {seconds:.0f} s in which its holder keeps it; all "
         "contenders at the same time, since they have nothing to do. Counted are calls of the store, of all waiters "
-        "together.",
-        [calls, cpu],
+        f"together, and for Redis also what comes to a Valkey that each contender has for itself.{redis.absent}",
+        [calls, commands, cpu],
         [at_most(f"{line.name}: ≤ 1 check a second", line.median, _LIMIT, unit=" a second") for line in calls.lines],
     )

@@ -1,17 +1,30 @@
 """The arithmetic of the bench: turns, ratios, verdicts, and the page."""
 
 import json
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from bench.contender import Worker
-from bench.measure import Block, Role, Series, at_most, fitting, interleave, per_operation, tabulate
+from bench.contender import ContenderFailed, Worker
+from bench.measure import (
+    Block,
+    Role,
+    Series,
+    ahead,
+    at_least,
+    at_most,
+    fitting,
+    interleave,
+    less_cpu,
+    per_operation,
+    tabulate,
+)
 from bench.page import PAGE, RECORD, page
 from bench.rows import ROWS
-from bench.rows.starting import started
+from bench.rows.starting import able, started
 
 
 class Recorded:
@@ -72,25 +85,64 @@ def test_a_block_fits_its_time() -> None:
     assert fitting(contender, seconds=0.001) == 4
 
 
+def test_nothing_is_compared_with_nothing() -> None:
+    """A peer that did nothing at all, such as asking while it waits, has no ratio."""
+    series = [Series("leased", "leased", [1.0]), Series("busy", "peer", [10.0]), Series("idle", "peer", [0.0])]
+    assert tabulate("title", "commands", series).line("leased").to_peers == {"busy": 0.1}
+
+
+def test_a_peer_is_judged_only_where_it_was_measured() -> None:
+    """Being ahead of a peer is read off its ratio and its CPU; without the peer there is no verdict."""
+    ours, theirs = Series("leased", "leased", [2.0], [10.0]), Series("other", "peer", [3.0], [30.0])
+    table = tabulate("Pairs", "µs", [ours, theirs])
+    assert [one.met for one in ahead(table, "leased", "other", least=1.5)] == [True]
+    assert [one.met for one in ahead(table, "leased", "other", least=1.6)] == [False]
+    assert [one.met for one in less_cpu(table, "leased", "other", least=3.0)] == [True]
+    assert [one.met for one in less_cpu(table, "leased", "other", least=3.1)] == [False]
+    alone = tabulate("Pairs", "µs", [ours])
+    assert ahead(alone, "leased", "other", least=1.0) == less_cpu(alone, "leased", "other", least=1.0) == []
+
+
 @pytest.mark.parametrize(("value", "met"), [(1.0, True), (1.01, False)])
 def test_a_limit_belongs_to_what_it_allows(value: float, met: bool) -> None:
     """A value at its limit is good, one above it is not."""
     assert at_most("target", value, 1.0).met is met
+    assert at_least("target", -value, -1.0).met is met
 
 
 def test_a_contender_that_dies_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A worker that cannot go on ends the measurement, and its own words reach the terminal."""
     spec = "bench.contenders.memory:blocking"
     with (
-        pytest.raises(RuntimeError, match="'the one'"),
+        pytest.raises(ContenderFailed, match="'the one' failed: ValueError"),
         started(lambda: Worker("the one", spec, directory=tmp_path)) as (worker,),
     ):
         worker.ask(count="many")
     assert "ValueError" in capfd.readouterr().err
 
 
+def test_a_peer_that_cannot_run_is_named_with_the_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What does not work is left out of the measurement and said, what works stays."""
+    good = partial(Worker, "good", "bench.contenders.memory:dictionary", directory=tmp_path)
+    bad = partial(Worker, "bad", "bench.contenders.memory:nowhere", directory=tmp_path)
+    working, absent = able([bad, good], count=1)
+    assert working == [good]
+    assert "bad (AttributeError: " in absent
+    assert "good" not in absent
+    assert "AttributeError" in capfd.readouterr().err
+
+
 def test_the_page_is_what_the_record_says() -> None:
     """Nobody has edited the page of results: it is what the bench would write from the record beside it."""
     record: dict[str, Any] = json.loads(RECORD.read_text())
-    assert set(record) == set(ROWS)
+    assert set(record) <= set(ROWS)
     assert PAGE.read_text() == page(record)
+
+
+def test_the_page_names_rows_that_were_not_measured() -> None:
+    """A row that nobody has measured does not vanish from the page."""
+    record: dict[str, Any] = json.loads(RECORD.read_text())
+    without = {row: kept for row, kept in record.items() if row != "memory-pair"}
+    line = next(line for line in page(without).splitlines() if line.startswith("Not measured yet: "))
+    assert "memory-pair" in line
+    assert "sqlite-pair" not in line
