@@ -14,7 +14,7 @@ from typing import Any
 from leased.model import Acquire, Claim, Held, Lease, Look, Operation, Release, Released, Renew
 from leased.store import Outcome
 from leased.stores import _sql_rules as rules
-from leased.stores._postgres_rows import flag, number_at, seen_at
+from leased.stores._postgres_rows import Row, flag
 from leased.stores._postgres_statements import (
     BYTES,
     COLUMNS,
@@ -55,10 +55,10 @@ class ForMany:
             f"""
             WITH a AS MATERIALIZED (SELECT * FROM unnest({arrays}) AS a({names})),
             there AS MATERIALIZED (
-                SELECT a.key FROM a CROSS JOIN LATERAL (SELECT FROM {record} AS r WHERE {of_key} OFFSET 0) AS r
+                SELECT a.key, a.token FROM a CROSS JOIN LATERAL (SELECT FROM {record} AS r WHERE {of_key} OFFSET 0) AS r
             ),
             mine AS MATERIALIZED (
-                SELECT a.key FROM a CROSS JOIN LATERAL (
+                SELECT a.key FROM there AS a CROSS JOIN LATERAL (
                     SELECT FROM {record} AS r WHERE {of_key} AND {is_open} a.token FOR UPDATE SKIP LOCKED
                 ) AS r
             )
@@ -107,27 +107,22 @@ class ForMany:
 
     @cached_property
     def free(self) -> Statement:
-        """Release the leases that go on and whose tokens need no mark; tell the channels that anybody listens to."""
+        """Release the leases that go on and whose tokens need no mark, and tell whoever listens."""
         record, now = self.say.record, self.say.now
         return statement(
             f"""
             WITH mine AS MATERIALIZED (
-                SELECT a.key, a.channel
-                FROM unnest($2, $3, $4) AS a(key, token, channel) CROSS JOIN LATERAL (
+                SELECT a.key FROM unnest($2, $3) AS a(key, token) CROSS JOIN LATERAL (
                     SELECT FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
                         AND NOT r.late AND {now} < r.acquired_at + r.expires_in FOR UPDATE SKIP LOCKED
                 ) AS r
             )
-            UPDATE {record} AS r SET token = NULL, (free_in, swept_from) = (
-                SELECT e.free_in, {self.say.day("r.acquired_at + e.free_in")}
-                FROM (SELECT greatest({now} - r.acquired_at, r.hold_at_least) AS free_in OFFSET 0) AS e
-            )
+            UPDATE {record} AS r SET token = NULL, free_in = greatest({now} - r.acquired_at, r.hold_at_least)
             FROM mine AS m WHERE r.namespace = $1 AND r.key = m.key
-            RETURNING r.key,
-                CASE WHEN r.watched_until > {now} THEN pg_notify(convert_from(m.channel, 'UTF8'), '')::text END
+            RETURNING r.key, CASE WHEN r.watched_until > {now} THEN {self.say.told} END
             """,
             BYTES,
-            *(_MANY_BYTES,) * 3,
+            *(_MANY_BYTES,) * 2,
         )
 
     @cached_property
@@ -169,15 +164,14 @@ class Batch:
                 case _:
                     pass  # a look waits for the second statement, an abandon for its turn
 
-    def writes(self, say: ForMany, namespace: bytes, *, channel: Any) -> list[tuple[Statement, Sequence[bytes]]]:
+    def writes(self, say: ForMany, namespace: bytes) -> list[tuple[Statement, Sequence[bytes]]]:
         """What settles the usual cases, to be sent as one transaction."""
         sent: list[tuple[Statement, Sequence[bytes]]] = []
         if self._releases:
             releases: Any = self._in_order(self._releases)
             tokens = [digest_of(release.token) for _, release in releases]
-            channels = [channel(release.key).encode() for _, release in releases]
             keys = _many_bytes(key for key, _ in releases)
-            sent.append((say.free, (namespace, keys, _many_bytes(tokens), _many_bytes(channels))))
+            sent.append((say.free, (namespace, keys, _many_bytes(tokens))))
         if self._renewals:
             renewals: Any = self._in_order(self._renewals)
             keys = _many_bytes(key for key, _ in renewals)
@@ -197,25 +191,24 @@ class Batch:
         """Take note of what those statements settled, and tell the server's clock if one of them told it."""
         answers = iter(results)
         if self._releases:
-            for key, _, _ in _rows(next(answers)):
-                self.outcomes[self._releases[key]] = Released()
+            for row in _rows(next(answers)):
+                self.outcomes[self._releases[row.value(0) or b""]] = Released()
         if self._renewals:
-            for key, result, row in _rows(next(answers)):
-                place = self._renewals[key]
-                renewal: Any = self._operations[place]
-                owner = result.get_value(row, 4)
-                text = None if owner is None else owner.decode(errors="replace")
-                lease = _lease(renewal.key, renewal.token, result, row, ttl=renewal.ttl, owner=text)
-                self.outcomes[place] = Held(Lease(*lease, 0.0, renewal.number))
+            for row in _rows(next(answers)):
+                place = self._renewals[row.value(0) or b""]
+                asked_for: Any = self._operations[place]
+                ttl = microseconds(asked_for.ttl) / SECOND
+                lease = (asked_for.key, asked_for.token, row.number(1), ttl, row.text(4), _left(row))
+                self.outcomes[place] = Held(Lease(*lease, 0.0, asked_for.number))
         if self._claims:
-            for key, result, row in _rows(next(answers)):
-                place = self._claims[key]
+            for row in _rows(next(answers)):
+                place = self._claims[row.value(0) or b""]
                 acquire: Any = self._operations[place]
                 claim: Claim = acquire.claim
-                lease = _lease(claim.key, claim.token, result, row, ttl=claim.ttl, owner=claim.owner)
-                self.outcomes[place] = Held(Lease(*lease))
+                ttl = microseconds(claim.ttl) / SECOND
+                self.outcomes[place] = Held(Lease(claim.key, claim.token, row.number(1), ttl, claim.owner, _left(row)))
         told = (result for result in results if result.ntuples and result.nfields > 3)
-        return next((number_at(result, 0, 3) for result in told), None)
+        return next((Row(result).number(3) for result in told), None)
 
     def looks(self, say: ForMany, namespace: bytes) -> tuple[Statement, Sequence[bytes]] | None:
         """What shows why the others were not settled, or `None` if all are."""
@@ -232,9 +225,9 @@ class Batch:
     def read_looks(self, result: Any) -> None:
         """Settle those by whom nothing is to be written."""
         places = {key_of(operation).encode(): place for place, operation in enumerate(self._operations)}
-        for row in range(result.ntuples):
-            place = places[result.get_value(row, len(SEEN) + 2)]
-            self.outcomes[place] = _by_the_rules(self._operations[place], seen_at(result, row))
+        for row in _rows(result):
+            place = places[row.value(len(SEEN) + 2) or b""]
+            self.outcomes[place] = _by_the_rules(self._operations[place], row.seen())
 
     def _in_order(self, places: dict[bytes, int]) -> list[tuple[bytes, Operation]]:
         """By the bytes of their keys: whoever writes several rows writes them in this order."""
@@ -267,15 +260,12 @@ def _token_of(operation: Operation) -> str:
     return operation.claim.token if isinstance(operation, Acquire) else operation.token
 
 
-def _lease(
-    key: str, token: str, result: Any, row: int, *, ttl: float, owner: str | None
-) -> tuple[str, str, int, float, str | None, float]:
-    left = (number_at(result, row, 2) - number_at(result, row, 3)) / SECOND
-    return key, token, number_at(result, row, 1), microseconds(ttl) / SECOND, owner, left
+def _left(row: Row) -> float:
+    return (row.number(2) - row.number(3)) / SECOND
 
 
-def _rows(result: Any) -> Iterable[tuple[bytes, Any, int]]:
-    return ((result.get_value(row, 0), result, row) for row in range(result.ntuples))
+def _rows(result: Any) -> Iterable[Row]:
+    return (Row(result, place) for place in range(result.ntuples))
 
 
 # Arrays as PostgreSQL takes them in binary: dimensions, whether there are nulls, type, length, first index, items.

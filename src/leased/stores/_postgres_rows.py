@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from leased.stores._sql_record import Record, Seen
 
@@ -19,42 +19,53 @@ def flag(*, value: bool) -> bytes:
     return TRUE if value else FALSE
 
 
-def number_at(result: Any, row: int, column: int) -> int:
-    """The whole number in a row."""
-    value: bytes = result.get_value(row, column)
-    return int.from_bytes(value, "big", signed=True)
+class Row(NamedTuple):
+    """One row of a result."""
 
+    result: Any
+    place: int = 0
 
-def seen_at(result: Any, row: int) -> Seen:
-    """What a look saw: the time, the mark, and a record or nulls."""
-    mark = result.get_value(row, 1)
-    record = None if result.get_value(row, 4) is None else record_at(result, row)
-    return Seen(record, None if mark is None else mark.decode(), number_at(result, row, 0))
+    def value(self, column: int) -> bytes | None:
+        """The bytes there; `None` for a null."""
+        value: bytes | None = self.result.get_value(self.place, column)
+        return value
 
+    def number(self, column: int) -> int:
+        """The whole number there."""
+        return int.from_bytes(self.result.get_value(self.place, column), "big", signed=True)
 
-def record_at(result: Any, row: int) -> Record:
-    """The record in columns 2 to 17, where times count from the grant."""
-    token, owner, held_by, metadata = (result.get_value(row, column) for column in range(2, 6))
-    numbers = [number_at(result, row, column) for column in range(6, 15)]
-    fencing_token, renewal, granted, expires_in, free_in, max_hold, ttl, hold_at_least, lock_delay = numbers
-    return Record(
-        token=token,
-        owner=owner,
-        held_by=held_by,
-        metadata=metadata,
-        fencing_token=fencing_token,
-        renewal=renewal,
-        acquired_at=granted,
-        expires_at=granted + expires_in,
-        free_at=granted + free_in,
-        deadline=granted + max_hold,
-        ttl=ttl,
-        hold_at_least=hold_at_least,
-        lock_delay=lock_delay,
-        late=result.get_value(row, 15) == TRUE,
-        forced=result.get_value(row, 16) == TRUE,
-        marked_until=number_at(result, row, 17),
-    )
+    def text(self, column: int) -> str | None:
+        """The text there; `None` for a null."""
+        value = self.value(column)
+        return None if value is None else value.decode(errors="replace")
+
+    def seen(self) -> Seen:
+        """What a look saw: the time, the mark, and a record or nulls."""
+        record = None if self.value(4) is None else self.record()
+        return Seen(record, self.text(1), self.number(0))
+
+    def record(self) -> Record:
+        """The record in columns 2 to 17, where times count from the grant."""
+        numbers = [self.number(column) for column in range(6, 15)]
+        fencing_token, renewal, granted, expires_in, free_in, max_hold, ttl, hold_at_least, lock_delay = numbers
+        return Record(
+            token=self.value(2),
+            owner=self.value(3),
+            held_by=self.value(4) or b"",
+            metadata=self.value(5) or b"",
+            fencing_token=fencing_token,
+            renewal=renewal,
+            acquired_at=granted,
+            expires_at=granted + expires_in,
+            free_at=granted + free_in,
+            deadline=granted + max_hold,
+            ttl=ttl,
+            hold_at_least=hold_at_least,
+            lock_delay=lock_delay,
+            late=self.value(15) == TRUE,
+            forced=self.value(16) == TRUE,
+            marked_until=self.number(17),
+        )
 
 
 def values_of(record: Record) -> tuple[bytes | None, ...]:

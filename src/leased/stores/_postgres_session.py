@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 from leased.clocks import now
@@ -12,7 +11,7 @@ from leased.model import Claim, Held, Lease, Operation
 from leased.store import Outcome
 from leased.stores._postgres_batch import Batch, ForMany
 from leased.stores._postgres_failures import Locked, from_creating
-from leased.stores._postgres_rows import TRUE, flag, number_at, record_at, seen_at, values_of, whole
+from leased.stores._postgres_rows import TRUE, Row, flag, values_of, whole
 from leased.stores._postgres_schema import ddl, table_names
 from leased.stores._postgres_statements import Statements
 from leased.stores._postgres_wire import Values, Wire
@@ -50,9 +49,8 @@ class Tables:
         return found
 
     def channel(self, key: str) -> str:
-        """Where releases of a key are told: a hint, so a hash of it may do."""
-        place = blake2b(f"{self.name}\0".encode() + self.namespace + b"\0" + key.encode(), digest_size=20)
-        return f"leased_{place.hexdigest()}"
+        """Where releases of a key are told."""
+        return self.statements(0).channel(self.namespace, key.encode())
 
 
 class PostgresSession:
@@ -84,33 +82,31 @@ class PostgresSession:
         result = await self._wire.ask(self._tables.statements(call.ahead).grant, values, until=call.until)
         if not result.ntuples:
             return None
-        left = (number_at(result, 0, 1) - self._told(number_at(result, 0, 2), call, asked_at=asked_at)) / SECOND
-        return Held(Lease(claim.key, claim.token, number_at(result, 0, 0), new.ttl / SECOND, claim.owner, left))
+        row = Row(result)
+        left = (row.number(1) - self._told(row.number(2), call, asked_at=asked_at)) / SECOND
+        return Held(Lease(claim.key, claim.token, row.number(0), new.ttl / SECOND, claim.owner, left))
 
     async def extend(self, key: str, token: str, *, call: Call, ttl: float, number: int) -> Held | None:
         """See `Session`."""
         values = (*self._row(key), digest_of(token), whole(number), whole(microseconds(ttl)), _longest_lock(call))
         asked_at = now()
         result = await self._wire.ask(self._tables.statements(call.ahead).extend, values, until=call.until)
-        if not result.ntuples or number_at(result, 0, 3) != number:
+        row = Row(result)
+        if not result.ntuples or row.number(3) != number:
             return None
-        owner = result.get_value(0, 5)
-        text = None if owner is None else owner.decode(errors="replace")
-        left = (number_at(result, 0, 1) - self._told(number_at(result, 0, 2), call, asked_at=asked_at)) / SECOND
-        return Held(
-            Lease(key, token, number_at(result, 0, 0), number_at(result, 0, 4) / SECOND, text, left, 0.0, number)
-        )
+        left = (row.number(1) - self._told(row.number(2), call, asked_at=asked_at)) / SECOND
+        return Held(Lease(key, token, row.number(0), row.number(4) / SECOND, row.text(5), left, 0.0, number))
 
     async def free(self, key: str, token: str, *, call: Call) -> bool | None:
         """See `Session`."""
-        values = (*self._row(key), digest_of(token), self._tables.channel(key).encode(), _longest_lock(call))
+        values = (*self._row(key), digest_of(token), _longest_lock(call))
         result = await self._wire.ask(self._tables.statements(call.ahead).free, values, until=call.until)
         return True if result.ntuples and result.get_value(0, 0) == TRUE else None
 
     async def look(self, key: str, token: str | None, *, call: Call) -> Seen:
         """See `Session`."""
         values = (*self._row(key), None if token is None else digest_of(token))
-        return seen_at(await self._wire.ask(self._tables.statements(call.ahead).look, values, until=call.until), 0)
+        return Row(await self._wire.ask(self._tables.statements(call.ahead).look, values, until=call.until)).seen()
 
     async def lock(self, key: str, token: str | None, *, call: Call) -> Seen:
         """See `Session`."""
@@ -127,7 +123,7 @@ class PostgresSession:
             until=call.until,
             writes=False,
         )
-        return seen_at(results[-1], 0)
+        return Row(results[-1]).seen()
 
     async def finish(self, key: str, effect: Effect | None, *, call: Call) -> None:
         """See `Session`."""
@@ -141,14 +137,14 @@ class PostgresSession:
         if effect.marks:  # more than are added, so that they never pile up
             sent.append((say.sweep_marks, (whole(2 * len(effect.marks)),)))
         if effect.freed:
-            sent.append((say.tell, (*row, self._tables.channel(key).encode())))
+            sent.append((say.tell, row))
         sent.append((say.commit, ()))
         await self._wire.ask_all(sent, until=call.until, writes=True)
 
     async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
         """See `Session`."""
         batch, say, namespace = Batch(operations), self._tables.for_many(call.ahead), self._tables.namespace
-        sent = batch.writes(say, namespace, channel=self._tables.channel)
+        sent = batch.writes(say, namespace)
         if sent:
             asked_at = now()
             try:
@@ -171,11 +167,9 @@ class PostgresSession:
         first = prefix.encode()
         values = (self._tables.namespace, first, first + b"\xff", after.encode(), whole(limit))
         result = await self._wire.ask(self._tables.statements(call.ahead).page, values, until=call.until)
-        page = [
-            (result.get_value(place, 0).decode(errors="replace"), record_at(result, place))
-            for place in range(result.ntuples)
-        ]
-        return page, number_at(result, 0, 1) if page else 0
+        rows = [Row(result, place) for place in range(result.ntuples)]
+        page = [(row.text(0) or "", row.record()) for row in rows]
+        return page, rows[0].number(1) if rows else 0
 
     async def expect(self, key: str, *, call: Call) -> None:
         """See `Session`."""

@@ -69,6 +69,20 @@ class Statements:
         # Not extract(): its exact arithmetic costs more, and a double tells every µs until the year 2255.
         return f"((date_part('epoch', {clock}) * {SECOND})::bigint{ahead})"
 
+    @property
+    def told(self) -> str:
+        """Tells the channel of a row's key: see `channel`, which makes the same of it."""
+        key = "r.namespace || '\\x00'::bytea || r.key"
+        return f"pg_notify('{self._channels}' || left(encode(sha256({key}), 'hex'), 40), '')::text"
+
+    @property
+    def _channels(self) -> str:
+        return f"leased_{sha256(self.record.encode()).hexdigest()[:8]}_"
+
+    def channel(self, namespace: bytes, key: bytes) -> str:
+        """Where releases of a key are told: a hint, so a hash of it may do."""
+        return self._channels + sha256(namespace + b"\0" + key).hexdigest()[:40]
+
     def day(self, free_at: str) -> str:
         """The first day on which the row of a key that opens then may be swept."""
         return f"(({free_at} + {RETENTION}) / {DAY} + 1)"
@@ -134,18 +148,18 @@ class Statements:
 
     @cached_property
     def free(self) -> Statement:
-        """Release a lease that goes on and whose token need not be marked; tell channel $4 if anybody listens."""
+        """Release a lease that goes on and whose token need not be marked, and tell whoever listens.
+
+        Its row is kept as if the lease had lasted to its end: nothing more is to be computed or indexed.
+        """
         return statement(
             f"""
-            {self._conflicting(5)} SET token = NULL, (free_in, swept_from) = (
-                SELECT e.free_in, {self.day("r.acquired_at + e.free_in")}
-                FROM (SELECT greatest({self.now} - r.acquired_at, r.hold_at_least) AS free_in OFFSET 0) AS e
-            )
+            {self._conflicting(4)} SET token = NULL, free_in = greatest({self.now} - r.acquired_at, r.hold_at_least)
             WHERE r.token = $3 AND NOT r.late AND {self.now} < r.acquired_at + r.expires_in
-            RETURNING r.token IS NULL, CASE WHEN r.watched_until > {self.now} THEN pg_notify($4, '')::text END
+            RETURNING r.token IS NULL, CASE WHEN r.watched_until > {self.now} THEN {self.told} END
             """,
             *(BYTES,) * 3,
-            *(TEXT,) * 2,
+            TEXT,
         )
 
     @cached_property
@@ -233,14 +247,13 @@ class Statements:
 
     @cached_property
     def tell(self) -> Statement:
-        """Tell channel $3 that the key was freed, if anybody listens."""
+        """Tell whoever listens that the key was freed."""
         return statement(
             f"""
-            SELECT pg_notify($3, '')::text FROM {self.record}
-            WHERE namespace = $1 AND key = $2 AND watched_until > {self.now}
+            SELECT {self.told} FROM {self.record} AS r
+            WHERE r.namespace = $1 AND r.key = $2 AND r.watched_until > {self.now}
             """,
             *(BYTES,) * 2,
-            TEXT,
             writes=False,
         )
 

@@ -25,6 +25,10 @@ class Waiting(Protocol):
         """Wait until there is something to read (or room to write); false if the time is up."""
         ...
 
+    async def answered(self, poll: select.poll, socket: int, *, seconds: float) -> bool:
+        """Wait until there is something to read; `poll` waits for that socket. False if the time is up."""
+        ...
+
     async def begin(self, start: Any, address: bytes) -> Any:
         """Run what may look up a name."""
         ...
@@ -37,6 +41,10 @@ class BlockingWaiting:
         """See `Waiting`."""
         poll = select.poll()
         poll.register(socket, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+        return bool(poll.poll(math.ceil(seconds * 1000.0)))
+
+    async def answered(self, poll: select.poll, socket: int, *, seconds: float) -> bool:
+        """See `Waiting`."""
         return bool(poll.poll(math.ceil(seconds * 1000.0)))
 
     async def begin(self, start: Any, address: bytes) -> Any:
@@ -62,6 +70,18 @@ class LoopWaiting:
             loop.remove_reader(socket)
             if writing:
                 loop.remove_writer(socket)
+
+    async def answered(self, poll: select.poll, socket: int, *, seconds: float) -> bool:
+        """See `Waiting`."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[bool] = loop.create_future()
+        late = loop.call_later(seconds, _expire, found)
+        loop.add_reader(socket, _settle, found)
+        try:
+            return await found
+        finally:
+            late.cancel()
+            loop.remove_reader(socket)
 
     async def begin(self, start: Any, address: bytes) -> Any:
         """See `Waiting`. Looking up a name blocks, so a thread does it."""
@@ -96,8 +116,9 @@ class Wire:
         self._good = {self._pq.ExecStatus.COMMAND_OK, self._pq.ExecStatus.TUPLES_OK}
         self._synced = self._pq.ExecStatus.PIPELINE_SYNC
         self._skipped = self._pq.ExecStatus.PIPELINE_ABORTED
+        self._socket: int = connection.socket
         self._poll = select.poll()
-        self._poll.register(connection.socket, select.POLLIN)
+        self._poll.register(self._socket, select.POLLIN)
 
     def usable(self) -> bool:
         """Whether it may be used again: no exchange or transaction is open, and the server has said nothing since."""
@@ -112,11 +133,40 @@ class Wire:
             self.connection.finish()
 
     async def ask(self, statement: Statement, values: Values, *, until: float, writes: bool | None = None) -> Any:
-        """The result of one statement. `writes`: whether it may have been committed when no answer comes."""
-        (result,) = await self.ask_all(
-            [(statement, values)], until=until, writes=statement.writes if writes is None else writes
-        )
-        return result
+        """The result of one statement. `writes`: whether it may have been committed when no answer comes.
+
+        The usual way, a statement that the server has and that it answers with success, is all in here: it is the
+        floor of what a lock costs.
+        """
+        may_write = statement.writes if writes is None else writes
+        if not self.prepares or not self._seen.get(statement.name) or self._closed:
+            (result,) = await self.ask_all([(statement, values)], until=until, writes=may_write)
+            return result
+        connection, good = self.connection, self._good
+        started = now()
+        self._exchanging = True
+        try:
+            connection.send_query_prepared(statement.name, values, (1,) * len(values), 1)
+            if connection.flush():
+                await self._read(until)
+            results = []
+            while True:
+                while connection.is_busy():
+                    if not await self._waiting.answered(self._poll, self._socket, seconds=max(0.0, until - now())):
+                        raise TimeoutError
+                    connection.consume_input()
+                result = connection.get_result()
+                if result is None:
+                    break
+                results.append(result)
+        except TimeoutError:
+            raise cut_off(name=self._name, seconds=now() - started, writes=may_write) from None
+        except self._errors as error:
+            raise broken(error, name=self._name, writes=may_write) from error
+        self._exchanging = False
+        if len(results) == 1 and results[0].status in good:
+            return results[0]
+        return (await self._checked([_last(results, good)], until=until, writes=may_write))[0]
 
     async def ask_all(self, statements: Sequence[tuple[Statement, Values]], *, until: float, writes: bool) -> list[Any]:
         """The results of statements sent in one go. The first that fails is raised, and a transaction is undone."""
@@ -124,7 +174,6 @@ class Wire:
         if self._closed:
             raise StoreUnavailable(f"the connection to {self._name} is closed", applied=False)
         self._exchanging = True
-        failure: Exception | None = None
         try:
             if len(statements) == 1:
                 results = await self._one(*statements[0], until=until)
@@ -135,6 +184,11 @@ class Wire:
         except self._errors as error:
             raise broken(error, name=self._name, writes=writes) from error
         self._exchanging = False
+        return await self._checked(results, until=until, writes=writes)
+
+    async def _checked(self, results: list[Any], *, until: float, writes: bool) -> list[Any]:
+        """The results, if all are good."""
+        failure: Exception | None = None
         for result in results:
             if result.status not in self._good and failure is None and result.status != self._skipped:
                 failure = from_result(result, name=self._name, writes=writes)
@@ -148,12 +202,13 @@ class Wire:
 
     async def script(self, text: bytes, *, until: float) -> list[Any]:
         """The results of several statements in one text, as one transaction; a failure is among them."""
+        started = now()
         self._exchanging = True
         try:
             self.connection.send_query(text)
             results = await self._results(until)
         except TimeoutError:
-            raise cut_off(name=self._name, seconds=0.0, writes=True) from None
+            raise cut_off(name=self._name, seconds=now() - started, writes=True) from None
         except self._errors as error:
             raise broken(error, name=self._name, writes=True) from error
         self._exchanging = False
@@ -203,20 +258,37 @@ class Wire:
     async def _pipeline(self, statements: Sequence[tuple[Statement, Values]], *, until: float) -> list[Any]:
         connection = self.connection
         connection.enter_pipeline_mode()
+        sent: list[Statement | None] = []  # `None` for the result that counts, a statement for its preparation
         for statement, values in statements:
-            self._send(statement, values, prepared=self.prepares and self._seen.get(statement.name) is True)
+            known = self._seen.get(statement.name) if self.prepares else None
+            if known is False:
+                connection.send_prepare(statement.name, statement.text, statement.types)
+                sent.append(statement)
+            self._send(statement, values, prepared=known is not None)
+            sent.append(None)
         connection.pipeline_sync()
         results: list[Any] = []
-        while True:
-            await self._read(until)
-            result = connection.get_result()
-            if result is None:
-                continue
+        for prepared in [*sent, None]:
+            result = await self._next(until)
             if result.status == self._synced:
-                break
-            results.append(result)
+                break  # the connection ended before all were answered, or this is the end
+            if prepared is None:
+                results.append(result)
+            elif result.status in self._good:
+                self._seen[prepared.name] = True
+            elif result.status != self._skipped:
+                results.append(result)
         connection.exit_pipeline_mode()
         return results
+
+    async def _next(self, until: float) -> Any:
+        """The next result in a pipeline, where every result is followed by an end of its own."""
+        for _ in range(2):
+            await self._read(until)
+            result = self.connection.get_result()
+            if result is not None:
+                return result
+        raise self._errors("the answers to a pipeline ended too early")
 
     async def _results(self, until: float) -> list[Any]:
         """All results of what was sent. The commit of a statement comes after its own result: an error may follow."""

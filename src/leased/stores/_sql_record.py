@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
 
-from leased.model import Claim, Held, Lease, Status, read_metadata
+from leased.model import Claim, Held, Lease, Status, Terms, read_metadata
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 
 SECOND = 1_000_000
@@ -138,20 +139,27 @@ class Asked(NamedTuple):
 
 def asked(claim: Claim) -> Asked:
     """A claim as it would be written."""
-    terms = claim.terms
-    ttl, max_hold = microseconds(claim.ttl), microseconds(terms.max_hold)
+    length, closed, max_hold, ttl, hold_at_least, lock_delay, held_by, metadata = _terms(claim.ttl, claim.terms)
+    return Asked(
+        digest_of(claim.token),
+        None if claim.owner is None else claim.owner.encode(),
+        held_by,
+        metadata,
+        length,
+        closed,
+        max_hold,
+        ttl,
+        hold_at_least,
+        lock_delay,
+        claim.late,
+    )
+
+
+@lru_cache(maxsize=256)  # most claims of a program have the terms of few recipes
+def _terms(seconds: float, terms: Terms) -> tuple[int, int, int, int, int, int, bytes, bytes]:
+    ttl, max_hold = microseconds(seconds), microseconds(terms.max_hold)
     hold_at_least, lock_delay = microseconds(terms.hold_at_least), microseconds(terms.lock_delay)
     length = min(ttl, max_hold)
-    return Asked(
-        token=digest_of(claim.token),
-        owner=None if claim.owner is None else claim.owner.encode(),
-        held_by=terms.held_by.encode(errors="replace"),
-        metadata=terms.metadata.encode(),
-        length=length,
-        closed=max(length + lock_delay, hold_at_least),
-        max_hold=max_hold,
-        ttl=ttl,
-        hold_at_least=hold_at_least,
-        lock_delay=lock_delay,
-        late=claim.late,
-    )
+    closed = max(length + lock_delay, hold_at_least)
+    held_by = terms.held_by.encode(errors="replace")
+    return length, closed, max_hold, ttl, hold_at_least, lock_delay, held_by, terms.metadata.encode()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from leased.clocks import now
 from leased.errors import StoreUnavailable
@@ -34,8 +33,7 @@ class NoTables(Exception):
     """The tables are not there (yet); nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What bounds one call, and the µs to be added to the server's clock: 0 except in tests."""
 
     until: float
