@@ -178,10 +178,10 @@ class _Asking:
 
     def finish(self, wait: float) -> None:
         """The acquire ends without a grant: raise the problem that was its last word, if there was one."""
-        unanswered = isinstance(self.problem, StoreUnavailable)
-        if unanswered and self._brought:
-            self._owed = False  # the caller will ask again with it, or abandon it
-        if self.problem is not None and (wait <= 0 or unanswered):
+        if isinstance(self.problem, StoreUnavailable) and self._owed:
+            self.problem.applied = None  # the last attempt may have had no effect, but an earlier one may have
+            self._owed = not self._brought  # who brought the token will ask again with it, or abandon it
+        if self.problem is not None and (wait <= 0 or isinstance(self.problem, StoreUnavailable)):
             raise self.problem  # a waiter that met limits only ran out of time
 
     async def settle(self) -> None:

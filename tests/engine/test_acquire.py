@@ -9,6 +9,7 @@ from leased.hold import Hold
 from leased.model import Claim, Contended, Held
 from leased.timeline import Cancelled
 from tests.engine.rig import Rig, claim_on
+from tests.faces.faults import Call
 
 
 async def _lapse(rig: Rig, seconds: float) -> None:
@@ -70,6 +71,20 @@ def test_the_last_sleep_is_cut_to_the_time_left() -> None:
         rig.occupied(ttl=1_000)
         rig.run(rig.acquire(claim_on(), wait=wait, retry_delay=1.0))
         assert rig.timeline.now == pytest.approx(wait, abs=1e-3)
+
+
+def test_what_one_attempt_left_unknown_the_next_one_does_not_make_known() -> None:
+    """C043, S2: an answer that was lost, then a server that takes no connection: the error says that nobody knows."""
+    rig = Rig()
+
+    async def break_and_stay_away(call: Call) -> None:
+        rig.store.fail("acquire", StoreUnavailable("refused", applied=False))
+        raise StoreUnavailable("the connection broke")
+
+    rig.store.after("acquire", break_and_stay_away)
+    with pytest.raises(StoreUnavailable, match="refused") as raised:
+        rig.run(rig.acquire(claim_on()))
+    assert raised.value.applied is None
 
 
 def test_an_unanswered_single_try_is_repeated_once_with_the_same_token() -> None:

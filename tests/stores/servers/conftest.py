@@ -75,9 +75,7 @@ def server(request: pytest.FixtureRequest, kind: str) -> Server:
 
 
 @pytest.fixture(params=[Blocking(), Async()], ids=lambda face: face.name)
-def stand(
-    request: pytest.FixtureRequest, kind: str, server: Server, proxy_to: Callable[[Server], Proxy]
-) -> Stand:
+def stand(request: pytest.FixtureRequest, kind: str, server: Server, proxy_to: Callable[[Server], Proxy]) -> Stand:
     """Locks on that server, on each of the two faces."""
     return Stand(kind, request.param, server, proxy_to(server))
 
