@@ -14,12 +14,13 @@ from leased.stores import _sql_rules as rules
 from leased.stores._mysql_failures import NO_TABLE, Trouble, failure
 from leased.stores._mysql_link import Answer
 from leased.stores._mysql_statements import Statements
-from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Record, Seen, asked, digest_of, microseconds
+from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Asked, Record, Seen, asked, digest_of, microseconds
 from leased.stores._sql_rules import Effect
 from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Unsettled
 from leased.stores._standing import ServerClock
 
 _NO_RIGHT = 1142
+_MOST_KEYS = 4096
 
 
 class Link(Protocol):
@@ -38,13 +39,24 @@ class Link(Protocol):
         ...
 
 
-class Sweeper:
-    """How far the clean-up has come, for all sessions of a store."""
+class Memory:
+    """What the sessions of a store remember together: how far the clean-up has come, and some keys with a record."""
 
-    __slots__ = ("after",)
+    __slots__ = ("_keys", "after")
 
     def __init__(self) -> None:
         self.after = (b"", b"")
+        self._keys: set[str] = set()
+
+    def note(self, key: str) -> None:
+        """This key has a record, for a day at least."""
+        if len(self._keys) >= _MOST_KEYS:
+            self._keys.clear()
+        self._keys.add(key)
+
+    def has(self, key: str) -> bool:
+        """Whether this key is known to have had one."""
+        return key in self._keys
 
 
 class MysqlSession:
@@ -57,7 +69,7 @@ class MysqlSession:
         *,
         place: str,
         clock: ServerClock,
-        sweeper: Sweeper,
+        memory: Memory,
         ring: Callable[[str], None],
     ) -> None:
         """`place` is shown in messages, `ring` told of keys that were freed."""
@@ -65,7 +77,7 @@ class MysqlSession:
         self._statements = statements
         self._place = place
         self._clock = clock
-        self._sweeper = sweeper
+        self._memory = memory
         self._ring = ring
         self._within = False
         self._now = 0
@@ -79,14 +91,19 @@ class MysqlSession:
         self._link.close()
 
     async def grant(self, claim: Claim, *, call: Call) -> Held | None:
-        """See `Session`. The answer holds no record: what was granted is what was asked for, from that instant on."""
-        new = asked(claim)
-        statement = self._statements.grant(claim.key.encode(), new, ahead=call.ahead)
-        answer = await self._ask(statement, call, writing=True)
-        if not answer.changed:
-            return None
-        left, ttl = new.length / SECOND, new.ttl / SECOND
-        return Held(Lease(claim.key, claim.token, answer.number, ttl, claim.owner, left))
+        """See `Session`. It needs no look afterwards: what was granted is what was asked for, from that instant on.
+
+        A new row and one that is there are two statements, for one that does both would cost as much as both.
+        """
+        key, new = claim.key, asked(claim)
+        name = key.encode()
+        if not self._memory.has(key):
+            answer = await self._ask(self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True)
+            self._memory.note(key)
+            if answer.changed:
+                return _granted(claim, new, answer.number)
+        answer = await self._ask(self._statements.grant_next(name, new, ahead=call.ahead), call, writing=True)
+        return _granted(claim, new, answer.number) if answer.changed else None
 
     async def extend(self, key: str, token: str, *, call: Call, ttl: float, number: int) -> Held | None:
         """See `Session`."""
@@ -183,10 +200,13 @@ class MysqlSession:
 
     async def sweep(self, most: int, *, call: Call) -> None:
         """See `Session`. It goes through the table by key, so many rows at a time, and then begins again."""
-        statement = self._statements.step(self._sweeper.after, most=most, ahead=call.ahead)
+        statement = self._statements.step(self._memory.after, most=most, ahead=call.ahead)
         rows = (await self._ask(statement, call)).rows
-        self._sweeper.after = (rows[-1][0], rows[-1][1]) if len(rows) == most else (b"", b"")
+        last = [(namespace, key) for namespace, key, is_over in rows if key is not None and not is_over]
         over = [(namespace, key) for namespace, key, is_over in rows if is_over]
+        self._memory.after = last[0] if last else (b"", b"")
+        if not over and all(key is not None for _, key, _ in rows):
+            return
         await self._begin(call)
         if over:
             locked = (await self._ask(self._statements.lock_over(over, ahead=call.ahead), call)).rows
@@ -283,6 +303,10 @@ def saying(link: Link, *, place: str, until: float) -> Callable[[str], Awaitable
             raise failure(found, place=place, writing=False) from found
 
     return ask
+
+
+def _granted(claim: Claim, new: Asked, number: int) -> Held:
+    return Held(Lease(claim.key, claim.token, number, new.ttl / SECOND, claim.owner, new.length / SECOND))
 
 
 def _record(columns: Sequence[Any]) -> Record:

@@ -15,13 +15,11 @@ COLUMNS = (
     "token, owner, held_by, metadata, fencing_token, renewal, acquired_at, expires_at, free_at, deadline, ttl,"
     " hold_at_least, lock_delay, late, forced, marked_until"
 )
+_UNCHANGED = "ON DUPLICATE KEY UPDATE renewal=renewal"
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # `NOW()` tells when the statement began, even after a long wait for somebody's row; `SYSDATE()` tells the time. In the
 # zone of our sessions, UTC, every instant has one name.
 _NOW = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))"
-# True in the second and all later assignments of a grant exactly if the first one took place: the record of an open
-# key opened, and its marks ended, before it; that of any other key did not.
-_GRANTED = "free_at<=acquired_at AND marked_until<=acquired_at"
 
 
 def literal(value: bytes | int | None) -> str:
@@ -70,25 +68,33 @@ class Statements:
         )
         return records, marks
 
-    def grant(self, key: bytes, new: Asked, *, ahead: int) -> str:
-        """Grant an open key: it changes a row exactly if it did, and the number of `LAST_INSERT_ID` is the fencing
-        token. A key whose record is `late`, or with marks, is left to the rules."""
-        now, token = _at(ahead), literal(new.token)
-        same = {"owner": new.owner, "held_by": new.held_by, "metadata": new.metadata, "renewal": 0, "ttl": new.ttl}
-        same |= {"hold_at_least": new.hold_at_least, "lock_delay": new.lock_delay, "forced": 0}
-        later = {"expires_at": new.length, "deadline": new.max_hold}
-        assigned = [f"{name}=IF({_GRANTED},{literal(value)},{name})" for name, value in same.items()]
-        assigned += [f"{name}=IF({_GRANTED},acquired_at+{length},{name})" for name, length in later.items()]
+    def grant_first(self, key: bytes, new: Asked, *, ahead: int) -> str:
+        """Grant a key that has no record: it changes a row exactly if it did. The number of `LAST_INSERT_ID` is the
+        fencing token."""
+        values = (
+            f"{_at(ahead)},LAST_INSERT_ID(acquired_at),{literal(new.token)},{literal(new.owner)},"
+            f"{literal(new.held_by)},{literal(new.metadata)},0,acquired_at+{new.length},acquired_at+{new.closed},"
+            f"acquired_at+{new.max_hold},{new.ttl},{new.hold_at_least},{new.lock_delay},{int(new.late)},0,0"
+        )
         return (
-            f"INSERT INTO {self._records} (namespace,`key`,token,acquired_at,fencing_token,late,marked_until,"
-            f"{','.join(same)},{','.join(later)},free_at) VALUES ({self._namespace},{literal(key)},{token},{now},"
-            f"LAST_INSERT_ID(acquired_at),{int(new.late)},0,{_listed(same.values())},"
-            f"{','.join(f'acquired_at+{length}' for length in later.values())},acquired_at+{new.closed})"
-            f" ON DUPLICATE KEY UPDATE acquired_at=IF(free_at<={now} AND marked_until<={now} AND NOT late"
-            f" AND NOT (token<=>{token}),{now},acquired_at),"
-            f"fencing_token=IF({_GRANTED},LAST_INSERT_ID(GREATEST(fencing_token+1,acquired_at)),fencing_token),"
-            f"token=IF({_GRANTED},{token},token),late=IF({_GRANTED},{int(new.late)},late),{','.join(assigned)},"
-            f"free_at=IF({_GRANTED},acquired_at+{new.closed},free_at)"
+            f"INSERT INTO {self._records} (namespace,`key`,acquired_at,fencing_token,token,owner,held_by,metadata,"
+            "renewal,expires_at,free_at,deadline,ttl,hold_at_least,lock_delay,late,forced,marked_until)"
+            f" VALUES ({self._namespace},{literal(key)},{values}) {_UNCHANGED}"
+        )
+
+    def grant_next(self, key: bytes, new: Asked, *, ahead: int) -> str:
+        """Grant an open key that has a record: it changes the row exactly if it did. A key whose record is `late`, or
+        that has marks, is left to the rules. What is assigned first counts in what follows."""
+        now = _at(ahead)
+        return (
+            f"UPDATE {self._records} SET acquired_at={now},"
+            "fencing_token=LAST_INSERT_ID(GREATEST(fencing_token+1,acquired_at)),"
+            f"owner={literal(new.owner)},held_by={literal(new.held_by)},metadata={literal(new.metadata)},renewal=0,"
+            f"expires_at=acquired_at+{new.length},free_at=acquired_at+{new.closed},"
+            f"deadline=acquired_at+{new.max_hold},ttl={new.ttl},hold_at_least={new.hold_at_least},"
+            f"lock_delay={new.lock_delay},late={int(new.late)},forced=0,token={literal(new.token)}"
+            f" WHERE {self._of(key)} AND free_at<={now} AND marked_until<={now} AND NOT late"
+            f" AND NOT (token<=>{literal(new.token)})"
         )
 
     def extend(self, key: bytes, token: bytes, *, length: int, number: int, ahead: int) -> str:
@@ -104,7 +110,7 @@ class Statements:
         """Release a lease whose token need not be marked: it changes a row exactly if it did."""
         now = _at(ahead)
         return (
-            f"UPDATE {self._records} SET free_at=GREATEST({now},acquired_at+hold_at_least),token=NULL,forced=0"
+            f"UPDATE {self._records} SET free_at=GREATEST({now},acquired_at+hold_at_least),token=NULL"
             f" WHERE {self._of(key)} AND token={literal(token)} AND expires_at>{now} AND NOT late"
         )
 
@@ -120,7 +126,7 @@ class Statements:
 
     def insert(self, rows: Sequence[tuple[bytes, Record]]) -> str:
         """New rows, or locks on those that are there: so many rows are changed as there were none."""
-        return f"{self._inserted(rows)} ON DUPLICATE KEY UPDATE renewal=renewal"
+        return f"{self._inserted(rows)} {_UNCHANGED}"
 
     def replace(self, rows: Sequence[tuple[bytes, Record]]) -> str:
         """Set whole records."""
@@ -165,11 +171,18 @@ class Statements:
         )
 
     def step(self, after: tuple[bytes, bytes], *, most: int, ahead: int) -> str:
-        """So many rows, of any namespace, and whether each is over; the sweep goes through the table in its order."""
+        """Of the next so many rows of any namespace, by key: those that are over, with a 1, and the last, with a 0. If
+        there are fewer rows there is no last one. A row without a key says that there are marks that are over."""
         namespace, key = map(literal, after)
+        page = (
+            f"FROM {self._records} WHERE namespace>{namespace} OR (namespace={namespace} AND `key`>{key})"
+            " ORDER BY namespace,`key` LIMIT"
+        )
         return (
-            f"SELECT namespace,`key`,{_over(ahead)} FROM {self._records} WHERE namespace>{namespace}"
-            f" OR (namespace={namespace} AND `key`>{key}) ORDER BY namespace,`key` LIMIT {int(most)}"
+            f"SELECT namespace,`key`,1 FROM (SELECT namespace,`key`,{_over(ahead)} AS is_over {page} {int(most)}) page"
+            " WHERE is_over"
+            f" UNION ALL SELECT namespace,`key`,0 FROM (SELECT namespace,`key` {page} {int(most) - 1},1) last"
+            f" UNION ALL SELECT NULL,NULL,0 FROM (SELECT 1 FROM {self._marks} WHERE until<={_at(ahead)} LIMIT 1) mark"
         )
 
     def lock_over(self, rows: Sequence[tuple[bytes, bytes]], *, ahead: int) -> str:
@@ -211,8 +224,7 @@ def _at(ahead: int) -> str:
 
 def _over(ahead: int) -> str:
     """A record that nobody needs, not even for its fencing token."""
-    now = _at(ahead)
-    return f"(free_at+{RETENTION}<={now} AND expires_at+{RETENTION}<={now} AND marked_until<={now})"
+    return f"GREATEST(free_at+{RETENTION},expires_at+{RETENTION},marked_until)<={_at(ahead)}"
 
 
 def _pairs(rows: Sequence[tuple[bytes, bytes]]) -> str:

@@ -9,7 +9,7 @@ from leased.errors import InvalidRequest
 from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
-from leased.stores._mysql_session import Link, MysqlSession, Sweeper, saying
+from leased.stores._mysql_session import Link, Memory, MysqlSession, saying
 from leased.stores._mysql_standing import check_clock, read_standing
 from leased.stores._mysql_statements import Statements
 from leased.stores._pool import Pool
@@ -34,7 +34,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
     bells = Bells(f"{where.address}/{table}/{options.namespace}")
     standing = Standing(options, shown=where.shown)
     clock = ServerClock(options.clock, options, shown=where.shown)
-    sweeper = Sweeper()
+    memory = Memory()
 
     async def connect(seconds: float) -> MysqlSession:
         until = now() + seconds
@@ -47,7 +47,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
         except BaseException:
             link.close()
             raise
-        return MysqlSession(link, statements, place=where.shown, clock=clock, sweeper=sweeper, ring=bells.ring)
+        return MysqlSession(link, statements, place=where.shown, clock=clock, memory=memory, ring=bells.ring)
 
     pool = Pool(connect, clock=options.clock, most=_pool_size(options), loop=_running_loop if face == "async" else None)
     return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=bells)
