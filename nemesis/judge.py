@@ -28,6 +28,7 @@ CHECKS: Mapping[str, Check] = {
     "told": liveness.loss_told,
     "hand-off": liveness.hand_off,
     "wedged": liveness.dead_holders,
+    "available": liveness.availability,
     "errors": manners.documented_errors,
     "clock": manners.clock_warnings,
 }

@@ -124,7 +124,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A server was broken. Where it `loses`, grants from before `gone` may be forgotten from `began` on."""
+    """A server was broken. Where it `loses`, grants from before `gone` may be forgotten from `began` on; where it does
+    not `hurt`, no caller may meet an error."""
 
     op: str
     name: str
@@ -132,6 +133,7 @@ class Fault:
     gone: float
     healed: float
     loses: bool
+    hurts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,17 @@ def _faults(lines: Sequence[Line]) -> list[Fault]:
             ended = healed.get(line.op)
             end = NEVER if ended is None else ended.at
             loses = bool(line.data["loses"]) or (ended is not None and bool(ended.data["loses"]))
-            faults.append(Fault(line.op, str(line.data["name"]), line.at, gone.get(line.op, end), end, loses))
+            faults.append(
+                Fault(
+                    line.op,
+                    str(line.data["name"]),
+                    line.at,
+                    gone.get(line.op, end),
+                    end,
+                    loses,
+                    bool(line.data["hurts"]),
+                )
+            )
     return faults
 
 

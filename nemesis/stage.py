@@ -54,11 +54,14 @@ class Break:
 
 
 @contextmanager
-def broken(recorder: Recorder, name: str, *, loses: bool = False) -> Iterator[Break]:
-    """Record a fault around the block. With `loses` grants may be forgotten; say when the old data is `gone`."""
+def broken(recorder: Recorder, name: str, *, loses: bool = False, hurts: bool = True) -> Iterator[Break]:
+    """Record a fault around the block. With `loses` grants may be forgotten; say when the old data is `gone`.
+
+    One that does not hurt is a thing of every day, which no caller may notice by an error.
+    """
     op = recorder.new_op()
     fault = Break(recorder, op, loses=loses)
-    recorder.record("fault", op=op, name=name, loses=loses)
+    recorder.record("fault", op=op, name=name, loses=loses, hurts=hurts)
     yield fault
     recorder.record("healed", op=op, loses=fault.loses)
 

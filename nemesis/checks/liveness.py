@@ -18,6 +18,12 @@ HAND_OFF = 1.0 + LATENESS
 SIGNAL = 1.0 + LATENESS
 """Seconds within which a kept hold's loss is told."""
 
+HEALING = 1.0
+"""Seconds after a fault is healed in which a call may still meet it, in a connection or a name that was kept."""
+
+SHORT = 0.1
+"""Seconds: less is at once."""
+
 CLEAN_UP = 1.0
 """Seconds that a call may spend on handing back what is not wanted."""
 
@@ -82,6 +88,23 @@ def dead_holders(run: Run, excuses: Excuses) -> Iterator[Violation]:
             if call.asked > free_by + LATENESS and run.quiet(call.asked, call.answered, who=[call.who]):
                 text = f"{key!r}: {call.op} was refused, and nobody can have held the key after {free_by:.3f}"
                 yield Violation("wedged", call.asked, text)
+
+
+def availability(run: Run, excuses: Excuses) -> Iterator[Violation]:
+    """A call finds the store where nothing hurts it: after a fault is healed, and in what happens every day.
+
+    What failed at once is convicted, and what had a second to succeed; others may have had little time by design.
+    """
+    hurting = [fault for fault in run.faults if fault.hurts]
+    for call in run.calls:
+        took = call.answered - call.asked
+        if call.found.get("error") != "StoreUnavailable" or SHORT < took < TIMEOUT / 2 or call.given.get("wait"):
+            continue
+        began = call.asked - HEALING
+        hurt = any(fault.began < call.answered and fault.healed > began for fault in hurting)
+        if not hurt and not run.stopped(call.who, began, call.answered):
+            text = f"{call.key!r}: {call.call} {call.op} failed after {took:.3f} s: {call.found.get('message')}"
+            yield Violation("available", call.answered, text)
 
 
 def _free_by(run: Run, call: Call, holds: Sequence[Hold]) -> float:

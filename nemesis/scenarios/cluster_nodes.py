@@ -21,8 +21,8 @@ class Nodes:
         self._servers = [*servers]
         self._primaries = len(servers)
 
-    def add_replica(self, primary: Server, *, settings: Mapping[str, str], closing: ExitStack) -> None:
-        """Start another node that follows this one, and close it with the rest."""
+    def add_replica(self, primary: Server, *, settings: Mapping[str, str], closing: ExitStack) -> Server:
+        """Start another node, which follows this one and has what it has; it is closed with the rest."""
         lines = [f"{name} {value}" for name, value in {"cluster-node-timeout": "2000", **settings}.items()]
         server = closing.enter_context(Server(recipe("valkey", lines=lines, role="node")))
         with client_of(server.place) as client:
@@ -30,7 +30,9 @@ class Nodes:
             followed = self.id_of(primary)
             wait_until("a new node", lambda: followed in {str(one["node_id"]) for one in view(server).values()})
             client.execute_command("CLUSTER", "REPLICATE", followed)
+        wait_until("replication", lambda: is_replica(server) and linked(server))
         self._servers.append(server)
+        return server
 
     def id_of(self, server: Server) -> str:
         """By what name the cluster knows it."""

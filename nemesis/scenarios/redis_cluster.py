@@ -87,7 +87,7 @@ def _take_over(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
     new = nodes.replica_of(old)
     with broken(recorder, "node deposed, some of it lost", loses=True) as fault:
         cut_off(new, primary=old)
-        time.sleep(chance.uniform(0.1, 1.0))
+        time.sleep(chance.uniform(0.5, 1.5))
         with client_of(new.place) as client:
             client.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
         wait_until("the old one's obedience", lambda: is_replica(old))
@@ -99,7 +99,7 @@ def _hand_over(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
     """A node hands over to its replica, which waits until it has everything: nothing may be lost."""
     old = nodes.serving(_slot(chance))
     new = nodes.replica_of(old)
-    with broken(recorder, "node handed over"), client_of(new.place) as client:
+    with broken(recorder, "node handed over", hurts=False), client_of(new.place) as client:
         client.execute_command("CLUSTER", "FAILOVER")
         wait_until("a new primary", lambda: not is_replica(new) and is_replica(old))
         nodes.settle()
@@ -110,7 +110,11 @@ def _move(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
     slot = _slot(chance)
     source = nodes.serving(slot)
     target = chance.choice([node for node in nodes.primaries() if node is not source])
-    with broken(recorder, f"slot {slot} moved"), client_of(source.place) as giving, client_of(target.place) as taking:
+    with (
+        broken(recorder, f"slot {slot} moved", hurts=False),
+        client_of(source.place) as giving,
+        client_of(target.place) as taking,
+    ):
         taking.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", nodes.id_of(source))
         giving.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", nodes.id_of(target))
         while names := giving.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
@@ -142,6 +146,8 @@ _FAULTS: tuple[Callable[[Nodes, Recorder, Random], None], ...] = (
     _crash,
     _stall_until_replaced,
     _lose,
+    _take_over,
+    _take_over,
     _take_over,
     _hand_over,
     _move,

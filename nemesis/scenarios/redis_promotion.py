@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 from nemesis.history import Recorder
 from nemesis.scenarios.redis_server import pause
@@ -79,8 +80,9 @@ def _wait_for_primary(group: Group, server: Server) -> None:
     def agreed() -> bool:
         for sentinel in group.sentinels:
             with client_of(sentinel.place) as client:
-                if int(client.sentinel_get_master_addr_by_name(MASTER_NAME)[1]) != server.port:
-                    return False
+                found: Any = client.sentinel_get_master_addr_by_name(MASTER_NAME)
+            if int(found[1]) != server.port:
+                return False
         return not is_replica(server)
 
     wait_until("a new primary", agreed)

@@ -16,23 +16,27 @@ from tests.servers.process import Server
 from tests.servers.proxy import Proxy
 
 
-class _Front:
+class Front:
     """What the proxy stands in front of: one of two servers, the other of which follows it."""
 
     def __init__(self, primary: Server, replica: Server) -> None:
+        """The first of them, at first."""
         self.primary = primary
         self.replica = replica
 
     @property
     def host(self) -> str:
+        """See `Listening`."""
         return self.primary.host
 
     @property
     def port(self) -> int:
+        """See `Listening`."""
         return self.primary.port
 
     @property
     def url(self) -> str:
+        """See `Listening`."""
         return self.primary.url
 
     def swap(self) -> None:
@@ -46,7 +50,7 @@ def _pair() -> Iterator[Stage]:
         valkey.start() as primary,
         valkey.start(replica_of=primary) as replica,
     ):
-        front = _Front(primary, replica)
+        front = Front(primary, replica)
         with Proxy(front) as proxy:
 
             def lose(recorder: Recorder, chance: Random) -> None:
@@ -65,7 +69,7 @@ def _pair() -> Iterator[Stage]:
             yield Stage(proxy.url, (lose, lose, split, stall, cut))
 
 
-def _lose(front: _Front, proxy: Proxy, *, recorder: Recorder, unreplicated: float) -> None:
+def _lose(front: Front, proxy: Proxy, *, recorder: Recorder, unreplicated: float) -> None:
     """The primary dies, with grants that its replica never saw; the replica is promoted."""
     old, new = front.primary, front.replica
     with broken(recorder, f"primary killed, {unreplicated:.1f} s of it lost", loses=True) as fault:
@@ -81,7 +85,7 @@ def _lose(front: _Front, proxy: Proxy, *, recorder: Recorder, unreplicated: floa
     join(old)
 
 
-def _split(front: _Front, proxy: Proxy, *, recorder: Recorder, chance: Random) -> None:
+def _split(front: Front, proxy: Proxy, *, recorder: Recorder, chance: Random) -> None:
     """The replica is promoted while the primary lives: for a while clients of both are answered."""
     old, new = front.primary, front.replica
     with broken(recorder, "two primaries", loses=True) as fault:

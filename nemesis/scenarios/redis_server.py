@@ -31,7 +31,7 @@ def _broken() -> Iterator[Stage]:
             kill_and_restart(server, recorder, down=chance.uniform(0.0, 2.0))
 
         def forget_scripts(recorder: Recorder, chance: Random) -> None:
-            with broken(recorder, "scripts flushed"), client_of(server.place) as client:
+            with broken(recorder, "scripts flushed", hurts=False), client_of(server.place) as client:
                 client.script_flush()
 
         def cut(recorder: Recorder, chance: Random) -> None:

@@ -17,6 +17,18 @@ def cut_off(replica: Server, *, primary: Server) -> None:
         wait_until("the end of replication", lambda: not linked(replica))
 
 
+def catch_up(replica: Server, *, primary: Server) -> None:
+    """Wait until the replica has all that the primary has now."""
+    with client_of(primary.place) as client:
+        wanted = int(client.info("replication")["master_repl_offset"])
+
+    def met() -> bool:
+        with client_of(replica.place) as client:
+            return int(client.info("replication")["slave_repl_offset"]) >= wanted
+
+    wait_until("a replica that has everything", met)
+
+
 def promote(replica: Server) -> None:
     """Make it a primary, with what it has."""
     with client_of(replica.place) as client:

@@ -108,11 +108,11 @@ class Story:
         """A forced release."""
         return self.call("force", at, who="f", outcome=outcome, took=took, given={"aim": aim}, ended=True)
 
-    def fault(self, began: float, gone: float, healed: float, *, loses: bool) -> None:
+    def fault(self, began: float, gone: float, healed: float, *, loses: bool, hurts: bool = True) -> None:
         """A server was broken."""
         self._ops += 1
         op = f"nemesis#{self._ops}"
-        self.add("fault", began, who="nemesis", op=op, name="fault", loses=loses)
+        self.add("fault", began, who="nemesis", op=op, name="fault", loses=loses, hurts=hurts)
         self.add("gone", gone, who="nemesis", op=op)
         self.add("healed", healed, who="nemesis", op=op, loses=loses)
 

@@ -244,8 +244,30 @@ def test_an_error_that_is_not_documented() -> None:
     """P2: only documented classes; `StoreNotUsable` is for what will not pass."""
     for error, broken in (("StoreUnavailable", set()), ("StoreNotUsable", {"errors"}), ("KeyError", {"errors"})):
         story = Story()
+        story.fault(0.9, 0.9, 1.1, loses=False)
         story.call("status", 1.0, outcome="fail", error=error, message="")
         assert story.broken() == broken
+
+
+def test_a_store_that_is_not_found() -> None:
+    """S4: no error where nothing hurts: neither after a fault, nor by what happens every day."""
+
+    def fails(*, began: float = 50.0, hurts: bool = True, stopped: bool = False, took: float = 0.01) -> bool:
+        story = Story()
+        story.fault(began, began, began + 1.0, loses=False, hurts=hurts)
+        story.call("renew", 10.0, outcome="fail", took=took, error="StoreUnavailable", message="")
+        if stopped:
+            story.add("stopped", 9.5)
+            story.add("continued", 9.9)
+        return story.broken() == {"available"}
+
+    assert fails()
+    assert fails(took=1.5)
+    assert not fails(took=0.5)
+    assert not fails(stopped=True)
+    assert not fails(began=8.5)
+    assert fails(began=8.5, hurts=False)
+    assert fails(began=7.5)
 
 
 def test_a_clock_that_is_called_stepped() -> None:
