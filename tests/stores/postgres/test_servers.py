@@ -77,7 +77,7 @@ def test_what_is_promised_follows_the_configuration(private_postgres: Start, mak
     store = make(server.url, observer=events.append)
     assert not store.assurance().known
     step(store.status("key", timeout=5))
-    assert (store.assurance().exclusive, store.assurance().early_loss) == ("until-failover", True)
+    assert (store.assurance().exclusive, store.assurance().early_loss) == ("primary", False)
     assert "PostgreSQL 15" in " ".join(store.assurance().notes)
     with pytest.raises(StoreNotUsable, match="replicated"):
         step(make(server.url, require="replicated").acquire(claim("key"), timeout=5))
@@ -91,11 +91,14 @@ def test_what_is_promised_follows_the_configuration(private_postgres: Start, mak
     assert "synchronous_commit = off" in events[0].data["notes"]
 
 
-def test_a_synchronous_standby_is_named(private_postgres: Start, make: Make) -> None:
-    """With a standby that confirms every commit the store gives `replicated`."""
+def test_standbys_count(private_postgres: Start, make: Make) -> None:
+    """S10: with a standby that lags a fail-over can lose leases; one that confirms every commit gives `replicated`."""
     settings = {**servers.DURABLE, "full_page_writes": "on"}
     primary = private_postgres(settings=settings)
     private_postgres(replica_of=primary, settings=settings)
+    store = make(primary.url)
+    step(store.status("key", timeout=5))
+    assert (store.assurance().exclusive, store.assurance().early_loss) == ("until-failover", True)
     with psycopg.connect(primary.url, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         connection.execute("SELECT pg_reload_conf()")
