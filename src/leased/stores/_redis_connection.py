@@ -184,14 +184,10 @@ class LoopConnection:
 
     def close(self) -> None:
         """See `leased.stores._pool`."""
-        if not self._loop.is_closed():
+        if self._loop.is_closed():
+            _close_without_loop(self._transport)
+        else:
             self._transport.abort()
-            return
-        with contextlib.suppress(RuntimeError, OSError):
-            self._transport.abort()
-        inner = getattr(self._socket, "_sock", None)  # what asyncio hands out cannot be closed
-        if inner is not None:
-            inner.close()
 
     def _fail(self, error: BaseException) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -227,6 +223,18 @@ class LoopConnection:
 
     def resume_writing(self) -> None:
         """As asyncio asks of a protocol."""
+
+
+def _close_without_loop(transport: Any) -> None:
+    """Close a transport whose loop has ended: asyncio has no way to do that, and warns of what is open."""
+    within_tls = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    for part in filter(None, (transport, within_tls)):
+        if getattr(part, "_sock", None) is not None:
+            part._sock.close()
+            part._sock = None
+        for flag in ("_closing", "_closed"):
+            if hasattr(part, flag):
+                setattr(part, flag, True)
 
 
 async def connect_blocking(address: Address, node: Node, *, seconds: float) -> BlockingConnection:
