@@ -20,13 +20,17 @@ class Line:
 
     def __init__(self) -> None:
         self.good = True
-        self.closed = 0
+        self.closings: list[int] = []
 
     def usable(self) -> bool:
         return self.good
 
     def close(self) -> None:
-        self.closed += 1
+        self.closings.append(1)
+
+    @property
+    def closed(self) -> int:
+        return len(self.closings)
 
 
 class Exchange:
@@ -156,14 +160,15 @@ def test_every_loop_has_connections_of_its_own(exchange: Exchange) -> None:
     """A connection of one event loop is never used in another, and goes once its loop has ended."""
     pool = for_loops(exchange)
 
-    async def use() -> Line:
+    async def use() -> tuple[int, list[int]]:
         line = await pool.take(1.0)
+        exchange.opened.clear()
         pool.give(line)
-        return line
+        return id(line), line.closings
 
-    first, second = asyncio.run(use()), asyncio.run(use())
-    assert first is not second
-    assert first.closed == 1
+    (first, closings), (second, _) = asyncio.run(use()), asyncio.run(use())
+    assert first != second
+    assert closings == [1], "nobody but the pool knew it, and it has to be closed all the same"
     assert len(pool._places) == 1
 
 

@@ -180,7 +180,8 @@ class Pool(Generic[_C]):
         place = self._places.get(loop)
         if place is None:
             for ended in [other for other in self._places if other is not None and other.is_closed()]:
-                for connection in self._places.pop(ended).living:
+                left = self._places.pop(ended)
+                for connection in [*left.idle, *left.living]:
                     connection.close()
             place = self._places[loop] = _Place()
         return place

@@ -10,11 +10,12 @@ import contextlib
 import select
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leased.clocks import now
 from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
 from leased.stores._drivers import driver
+from leased.stores._loops import close_without_loop
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import NotRedis, replies
 
@@ -157,7 +158,7 @@ class LoopConnection:
         self._wanted = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended: BaseException | None = None
-        self._transport.set_protocol(self)
+        self._transport.set_protocol(cast("asyncio.Protocol", self))
 
     def usable(self) -> bool:
         """Whether nothing has come: what comes unasked is the end of the connection."""
@@ -185,7 +186,7 @@ class LoopConnection:
     def close(self) -> None:
         """See `leased.stores._pool`."""
         if self._loop.is_closed():
-            _close_without_loop(self._transport)
+            close_without_loop(self._transport)
         else:
             self._transport.abort()
 
@@ -223,18 +224,6 @@ class LoopConnection:
 
     def resume_writing(self) -> None:
         """As asyncio asks of a protocol."""
-
-
-def _close_without_loop(transport: Any) -> None:
-    """Close a transport whose loop has ended: asyncio has no way to do that, and warns of what is open."""
-    within_tls = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
-    for part in filter(None, (transport, within_tls)):
-        if getattr(part, "_sock", None) is not None:
-            part._sock.close()
-            part._sock = None
-        for flag in ("_closing", "_closed"):
-            if hasattr(part, flag):
-                setattr(part, flag, True)
 
 
 async def connect_blocking(address: Address, node: Node, *, seconds: float) -> BlockingConnection:

@@ -1,0 +1,17 @@
+"""Connections whose event loop has ended before them: closed without it. It never waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def close_without_loop(transport: Any) -> None:
+    """Close a transport whose loop has ended: asyncio has no way to do that, and warns of what is open."""
+    within_tls = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    for part in filter(None, (transport, within_tls)):
+        if getattr(part, "_sock", None) is not None:
+            part._sock.close()
+            part._sock = None
+        for flag in ("_closing", "_closed"):
+            if hasattr(part, flag):
+                setattr(part, flag, True)
