@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nemesis.checks.liveness import waited_for
 from nemesis.judge import Verdict
 from nemesis.run import Hold, Run
 
@@ -18,6 +19,7 @@ WORKERS: Mapping[str, int] = {
     "take-overs after expiry": 20,
     "stale calls refused": 20,
     "repeated requests": 10,
+    "hand-offs": 20,
     "forced releases": 3,
     "zombies that knew": 3,
     "killed workers": 3,
@@ -41,6 +43,7 @@ def counts(verdict: Verdict) -> dict[str, int]:
         "take-overs after expiry": sum(_take_overs(found) for found in run.holds.values()),
         "stale calls refused": len(refused) + sum(not line.data["accepted"] for line in run.writes),
         "repeated requests": sum(bool(call.granted and call.hold) for call in acquires),
+        "hand-offs": sum(1 for _ in waited_for(run)),
         "forced releases": sum(bool(call.found.get("ended")) for call in run.calls),
         "zombies that knew": sum(_knew(run, hold) for hold in holds),
         "killed workers": len(run.deaths),

@@ -18,10 +18,10 @@ from nemesis.faces import Block, Face, GaveUp, done
 from nemesis.history import Recorder, now
 
 TTLS = (0.5, 0.8, 1.2, 2.0)
-WAITS = (0.0, 0.0, 0.3, 1.0, 2.5)
+WAITS = (0.0, 0.0, 0.3, 1.0, 2.5, 6.0)
 MEAN_HOLD, LONGEST_HOLD = 0.25, 1.5
 READ_WITHIN = 0.005
-ROUNDS = {"handle": 6, "kept": 3, "block": 4, "repeat": 2, "impatient": 1, "look": 2, "force": 1}
+ROUNDS = {"handle": 12, "kept": 6, "block": 8, "repeat": 4, "impatient": 2, "look": 3, "force": 1}
 ENDINGS = {"release": 14, "overstay": 3, "abandon": 2, "drop": 1}
 _EVENTS = ("lost", "renewed", "renewal_failed", "at_risk", "clock_warning", "assurance_changed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from nemesis.checks.violation import Violation
@@ -61,19 +62,27 @@ def loss_told(run: Run, excuses: Excuses) -> Iterator[Violation]:
 
 def hand_off(run: Run, excuses: Excuses) -> Iterator[Violation]:
     """A key that was released is soon taken by somebody, if somebody waits for it."""
-    waits = [call for call in run.calls if call.call == "acquire" and call.given.get("wait") and not call.hold]
+    for freed, waiting in waited_for(run):
+        by = freed.answered + HAND_OFF
+        taken = any(freed.asked <= hold.granted <= by for hold in run.holds.get(freed.key, ()))
+        if not taken and by < run.ended and run.quiet(freed.asked - HAND_OFF, by, who=[freed.who, waiting.who]):
+            text = f"{freed.key!r}: freed by {freed.op}, and {waiting.op} still waited {HAND_OFF:.1f} s later"
+            yield Violation("hand-off", freed.answered, text)
+
+
+def waited_for(run: Run) -> Iterator[tuple[Call, Call]]:
+    """Each release that freed a key, with an acquire that waited then, and would have gone on for long enough."""
+    waits: dict[str, list[Call]] = defaultdict(list)
     for call in run.calls:
-        if not call.found.get("freed"):
-            continue
-        by = call.answered + HAND_OFF
-        waiting = [one for one in waits if one.key == call.key and one.asked < call.answered and one.answered > by]
-        patient = [one for one in waiting if one.asked + float(one.given["wait"]) > by and not one.given["patience"]]
-        taken = any(call.asked <= hold.granted <= by for hold in run.holds.get(call.key, ()))
-        for one in patient:
-            if not taken and by < run.ended and run.quiet(call.asked - HAND_OFF, by, who=[call.who, one.who]):
-                text = f"{call.key!r}: freed by {call.op}, and {one.op} still waited {HAND_OFF:.1f} s later"
-                yield Violation("hand-off", call.answered, text)
-                break
+        if call.call == "acquire" and call.given.get("wait") and not call.given.get("patience"):
+            waits[call.key].append(call)
+    for call in run.calls:
+        if call.found.get("freed"):
+            by = call.answered + HAND_OFF
+            for one in waits[call.key]:
+                if one.asked < call.asked and one.answered > call.answered and one.asked + one.given["wait"] > by:
+                    yield call, one
+                    break
 
 
 def dead_holders(run: Run, excuses: Excuses) -> Iterator[Violation]:
