@@ -60,6 +60,11 @@ class AsyncLink:
             self._transport.write(FAREWELL)
             self._transport.close()
 
+    def __del__(self) -> None:
+        """What nobody gave back before its loop ended is closed as well."""
+        if self._loop.is_closed():
+            self.close()
+
 
 async def open_async_link(place: Place, *, seconds: float) -> AsyncLink:
     """Connect and sign in within so many seconds; `StoreUnavailable` where that fails."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,16 +12,21 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from leased.model import Claim
+from leased.stores import mysql
 from leased.stores._mysql_async import open_async_link
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
+from leased.targets import Options
 from leased.testing.worlds import Async, Blocking, Driver, Face
-from tests.contract.mysql_places import Admin
+from tests.contract.mysql_places import Admin, clock_of
 from tests.servers.process import Server
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
 
 Open: TypeAlias = Callable[..., Any]
+Make: TypeAlias = Callable[..., Any]
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +81,31 @@ def driver(face: Face) -> Iterator[Driver]:
 def open_here(face: Face) -> Open:
     """How this face opens a link."""
     return open_link if face.name == "blocking" else open_async_link
+
+
+@pytest.fixture
+def make(face: Face, driver: Driver) -> Iterator[Make]:
+    """Opens stores of this face at a URL; they are closed at the end."""
+    made: list[Any] = []
+
+    def make_store(url: str, *, namespace: str = "", own: dict[str, str] | None = None, **more: Any) -> Any:
+        options = Options(clock=clock_of(face), namespace=namespace, own=own or {}, **more)
+        made.append(mysql.open(url, face=face.name, options=options))
+        return made[-1]
+
+    yield make_store
+    for store in made:
+        driver.run(store.close())
+
+
+def claim(key: str, *, token: str = "", ttl: float = 30.0, **more: Any) -> Claim:
+    """A claim with a token of its own."""
+    return Claim(key, token or f"token-{next(_numbers)}", ttl, **more)
+
+
+def until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
+    """Return once the condition is true; it is asked again and again."""
+    give_up_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up_at, "what was waited for did not happen"
+        time.sleep(0.002)

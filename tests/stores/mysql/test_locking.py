@@ -1,0 +1,198 @@
+"""Rows that others lock and transactions that meet: what callers of the MySQL store are told, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from leased.errors import StoreUnavailable
+from leased.model import Acquire, Held, Look, Lost, Release, Released
+from leased.store import Store
+from leased.testing.worlds import Driver
+from tests.contract.mysql_places import Admin
+from tests.stores.mysql.conftest import Database, Make, claim, until
+
+
+@pytest.fixture
+def other(database: Database) -> Iterator[Admin]:
+    """Somebody else, with transactions of his own."""
+    with closing(Admin(database.url)) as found:
+        yield found
+
+
+def lock(other: Admin, *keys: str) -> None:
+    """Begin a transaction and lock the rows of these keys, in this order."""
+    other.run("START TRANSACTION")
+    for key in keys:
+        assert other.run(f"SELECT 1 FROM leased_record WHERE namespace = '' AND `key` = '{key}' FOR UPDATE")
+
+
+def somebody_waits(database: Database) -> bool:
+    """Whether a transaction waits for a lock."""
+    return database.run("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'") != ((0,),)
+
+
+def waits(database: Database) -> int:
+    """How often anybody has waited for a row."""
+    return int(database.run("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'")[0][1])
+
+
+def beside(driver: Driver, call: Any) -> tuple[threading.Thread, list[Any]]:
+    """Run a call in a thread; the list has its answer or its error once that has ended."""
+    answers: list[Any] = []
+
+    def run() -> None:
+        try:
+            answers.append(driver.run(call))
+        except Exception as error:  # noqa: BLE001 - it is judged by the test
+            answers.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, answers
+
+
+def test_a_row_that_is_locked_from_outside(database: Database, other: Admin, driver: Driver, make: Make) -> None:
+    """C121: it is no contention but an error, within the caller's time; other keys are served, and this one later."""
+    store, held = make(database.url), claim("locked")
+    driver.run(store.acquire(held, timeout=5))
+    lock(other, "locked")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: store.renew("locked", held.token, ttl=30.0, number=1, timeout=0.3),
+        lambda: store.release("locked", held.token, timeout=0.3),
+        lambda: store.abandon("locked", held.token, timeout=0.3),
+        lambda: store.force_release("locked", timeout=0.3),
+    )
+    for call in calls:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            driver.run(call())
+        assert time.monotonic() - began < 2.0
+    assert isinstance(driver.run(store.acquire(claim("another"), timeout=5)), Held)
+    assert isinstance(driver.run(store.look("locked", held.token, timeout=5)), Held)
+    other.run("ROLLBACK")
+    until(lambda: not somebody_waits(database))  # what was cut may still take place, as its callers were told
+    driver.run(store.abandon("locked", held.token, timeout=5))
+    assert isinstance(driver.run(store.acquire(claim("locked"), timeout=5)), Held)
+
+
+def test_a_wait_for_a_row_ends_before_the_call(database: Database, other: Admin, driver: Driver, make: Make) -> None:
+    """A statement that waits for a row gives up by itself and is asked again: it does not run on without a caller."""
+    store, held = make(database.url), claim("locked")
+    driver.run(store.acquire(held, timeout=5))
+    lock(other, "locked")
+    before = waits(database)
+    thread, answers = beside(driver, store.release("locked", held.token, timeout=30))
+    until(lambda: waits(database) >= before + 2)
+    other.run("ROLLBACK")
+    thread.join(10)
+    assert answers == [Released()]
+
+
+def test_a_lease_that_lapses_while_its_row_is_locked_is_not_revived(
+    database: Database, other: Admin, driver: Driver, make: Make
+) -> None:
+    """M7: the time is that after the wait; the start of the statement (`NOW()`) would revive what has lapsed."""
+    store, held = make(database.url), claim("locked", ttl=0.7)
+    driver.run(store.acquire(held, timeout=5))
+    lock(other, "locked")
+    thread, answers = beside(driver, store.renew("locked", held.token, ttl=30.0, number=1, timeout=5))
+    until(lambda: somebody_waits(database))
+    ((expires_at,),) = database.run("SELECT expires_at FROM leased_record")
+    clock = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+    until(lambda: bool(database.run(clock)[0][0] > expires_at))
+    other.run("ROLLBACK")
+    thread.join(10)
+    assert answers == [Lost("expired")]
+
+
+def test_a_deadlock_is_retried_inside(database: Database, other: Admin, driver: Driver, make: Make) -> None:
+    """C123: a transaction that the server undoes for another one is tried again; its caller hears nothing of it."""
+    store, held = make(database.url), claim("wanted")
+    driver.run(store.acquire(held, timeout=5))
+    token = "SELECT token FROM leased_record WHERE `key` = 'wanted'"
+    other.run("CREATE TABLE heavy (a INT PRIMARY KEY)")
+    before = int(database.run("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1])
+    other.run("START TRANSACTION")  # one that has done more than ours, so that ours is the one that is undone
+    other.run(f"INSERT INTO heavy VALUES {', '.join(f'({number})' for number in range(1000))}")
+    other.run(f"INSERT INTO leased_mark SELECT '', ({token}), 'x', 0")
+    thread, answers = beside(driver, store.abandon("wanted", held.token, timeout=30))
+    until(lambda: somebody_waits(database))
+    other.run("UPDATE leased_record SET late = late WHERE namespace = '' AND `key` = 'wanted'")
+    other.run("ROLLBACK")
+    thread.join(20)
+    assert answers == [None]
+    assert int(database.run("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")[0][1]) > before
+    assert isinstance(driver.run(store.look("wanted", held.token, timeout=5)), Lost)
+
+
+def test_a_batch_waits_for_no_locked_row(database: Database, other: Admin, driver: Driver, make: Make) -> None:
+    """One row that somebody has locked holds up none of the others of a batch; it is asked by itself."""
+    store = make(database.url)
+    claims = [claim(f"key-{number}") for number in range(5)]
+    first = driver.run(store.many([Acquire(one) for one in claims], timeout=5))
+    assert all(isinstance(outcome, Held) for outcome in first)
+    lock(other, "key-2")
+    began = time.monotonic()
+    looked = driver.run(store.many([Look(one.key, one.token) for one in claims], timeout=5))
+    assert all(isinstance(outcome, Held) for outcome in looked)
+    assert time.monotonic() - began < 1.0
+    ended = driver.run(store.many([Release(one.key, one.token) for one in claims], timeout=0.5))
+    assert [type(outcome) for outcome in ended] == [Released, Released, StoreUnavailable, Released, Released]
+
+
+WORKERS, SECONDS, LOCKED_KEYS, OLD_ROWS = 64, 3.0, 10, 3000
+
+
+@pytest.mark.real_clock
+def test_workers_do_not_deadlock_among_themselves(database: Database, make: Make, face: Any) -> None:
+    """C123: 64 workers on ten keys and on fresh ones, while old rows are swept: no error reaches anybody."""
+    if face.name == "async":
+        pytest.skip("the statements are the same")
+    store: Store = make(database.url, own={"pool": "32"})
+    face.driver().run(store.status("any", timeout=5))
+    row = "('old', '{}', NULL, NULL, '', '', 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0)"
+    columns = (
+        "namespace, `key`, token, owner, held_by, metadata, fencing_token, renewal, acquired_at, expires_at, free_at,"
+        " deadline, ttl, hold_at_least, lock_delay, late, forced, marked_until"
+    )
+    rows = ", ".join(row.format(number) for number in range(OLD_ROWS))
+    database.run(f"INSERT INTO leased_record ({columns}) VALUES {rows}")
+    stop_at = time.monotonic() + SECONDS
+    inside = dict.fromkeys(range(LOCKED_KEYS), 0)
+    problems: list[BaseException] = []
+    done = [0] * WORKERS
+
+    def work(worker: int) -> None:
+        from leased.clocks import step
+
+        try:
+            while time.monotonic() < stop_at:
+                done[worker] += 1
+                number = done[worker] % LOCKED_KEYS
+                mine = claim(f"shared-{number}", late=worker % 3 == 0)
+                if isinstance(step(store.acquire(mine, timeout=20)), Held):
+                    inside[number] += 1
+                    assert inside[number] == 1
+                    inside[number] -= 1
+                    step(store.release(mine.key, mine.token, timeout=20))
+                else:
+                    step(store.abandon(mine.key, mine.token, timeout=20))
+                fresh = claim(f"fresh-{worker}-{done[worker]}")
+                assert isinstance(step(store.acquire(fresh, timeout=20)), Held)
+                step(store.release(fresh.key, fresh.token, timeout=20))
+        except BaseException as error:  # noqa: BLE001 - raised below
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert problems == []
+    assert database.run("SELECT COUNT(*) FROM leased_record WHERE namespace = 'old'") < ((OLD_ROWS,),)
