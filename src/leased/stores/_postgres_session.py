@@ -24,7 +24,9 @@ EXPECTED = 3_600 * SECOND
 """How long releases of a key are told after somebody began to listen: longer, and a program that died would cost."""
 
 _LONGEST_LOCK = 1.0
+_SHARE = 0.8
 _MAKING = 0x1EA5ED
+_TOLD_EVERY = 0.1
 
 
 class Tables:
@@ -59,6 +61,7 @@ class PostgresSession:
     def __init__(self, wire: Wire, tables: Tables, *, name: str, clock: ServerClock) -> None:
         self._wire = wire
         self._clock = clock
+        self._compare_at = 0.0
         self._tables = tables
         self._name = name
 
@@ -193,8 +196,10 @@ class PostgresSession:
             raise error
 
     def _told(self, instant: int, call: Call, *, asked_at: float) -> int:
-        """The server's clock as an answer told it, compared with our own."""
-        self._clock.read((instant - call.ahead) / SECOND, asked_at=asked_at)
+        """The server's clock as an answer told it, compared now and then with our own."""
+        if asked_at >= self._compare_at:
+            self._compare_at = asked_at + _TOLD_EVERY
+            self._clock.read((instant - call.ahead) / SECOND, asked_at=asked_at)
         return instant
 
     def _row(self, key: str) -> tuple[bytes, bytes]:
@@ -203,4 +208,6 @@ class PostgresSession:
 
 def _longest_lock(call: Call) -> bytes:
     """How long the server may wait for a lock: it gives up before the caller does, who then knows that it has."""
-    return f"{max(1, int(min(_LONGEST_LOCK, call.left() * 0.8) * 1000.0))}ms".encode()
+    if call.left() * _SHARE >= _LONGEST_LOCK:
+        return b"%dms" % (_LONGEST_LOCK * 1000.0)
+    return b"%dms" % max(1, int(call.left() * _SHARE * 1000.0))

@@ -108,6 +108,7 @@ class Wire:
         self._waiting = waiting
         self._name = name
         self._exchanging = False
+        self._just_heard = False  # an answer came and nobody has asked since: no need to see whether it is closed
         self._closed = False
         self._seen: dict[bytes, bool] = {}  # statements sent before; true: the server has it prepared
         self._pq: Any = driver("psycopg.pq", extra="postgres")
@@ -124,7 +125,10 @@ class Wire:
         """Whether it may be used again: no exchange or transaction is open, and the server has said nothing since."""
         if self._exchanging or self._closed:
             return False
-        return self.connection.transaction_status == self._idle and not self._poll.poll(0)
+        if self.connection.transaction_status != self._idle:
+            return False
+        heard, self._just_heard = self._just_heard, False
+        return heard or not self._poll.poll(0)
 
     def close(self) -> None:
         """Close it at once."""
@@ -165,6 +169,7 @@ class Wire:
             raise broken(error, name=self._name, writes=may_write) from error
         self._exchanging = False
         if len(results) == 1 and results[0].status in good:
+            self._just_heard = True
             return results[0]
         return (await self._checked([_last(results, good)], until=until, writes=may_write))[0]
 

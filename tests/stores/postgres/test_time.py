@@ -16,6 +16,7 @@ from leased.clocks import step
 from leased.model import Acquire, Contended, Held, Renew, Terms
 from leased.observe import Event
 from leased.policy import FENCE_RETENTION, MAX_TTL
+from leased.stores import _postgres_session
 from tests.servers.moving_clock import MovingClock
 from tests.servers.process import Server
 from tests.stores.postgres.conftest import Make, claim
@@ -75,9 +76,10 @@ def test_the_zone_of_the_session_does_not_matter(
 
 
 def test_a_server_whose_clock_is_set_is_reported(
-    private_postgres: Callable[..., Server], make: Make, moving_clock: MovingClock
+    private_postgres: Callable[..., Server], make: Make, moving_clock: MovingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step of the server's clock is told as a warning, and numbers rise all the same."""
+    monkeypatch.setattr(_postgres_session, "_TOLD_EVERY", 0.0)
     server = private_postgres(clock=moving_clock)
     events: list[Event] = []
     store = make(server.url, observer=events.append)
