@@ -17,11 +17,10 @@ NAMESPACES = ["", ":", "a", "a:", "{a}", "%3A"]
 
 @pytest.mark.parametrize("key", ODD)
 @pytest.mark.parametrize("namespace", NAMESPACES)
-def test_all_names_of_a_lock_share_a_slot(key: str, namespace: str) -> None:
-    """C105: record and marks of one lock are in one slot, and the slot depends on the whole key."""
+def test_the_whole_key_decides_the_slot(key: str, namespace: str) -> None:
+    """C105: a lock has one name, record and channel alike, whose slot depends on the whole key and nothing else."""
     names = Names(namespace)
     record = names.record(key)
-    assert key_slot(record) == key_slot(names.ended(record))
     assert key_slot(record) == key_slot(b"{" + record.rpartition(b":{")[2][:-1] + b"}")
 
 
@@ -33,19 +32,15 @@ def test_a_key_is_read_back(key: str, namespace: str) -> None:
 
 
 def test_no_two_locks_share_a_name() -> None:
-    """S3: keys and namespaces are told apart, however they look; the marks of one are no record of another."""
+    """S3: keys and namespaces are told apart, however they look."""
     names = [Names(namespace).record(key) for namespace, key in itertools.product(NAMESPACES, ODD)]
-    names += [
-        Names(namespace).ended(Names(namespace).record(key)) for namespace, key in itertools.product(NAMESPACES, ODD)
-    ]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("key", ["a", "ab", "{x}y", "日本"])
 def test_a_pattern_matches_records_that_begin_so(key: str) -> None:
-    """A prefix without special characters matches the records of its keys, and no marks and no other namespace."""
+    """A prefix without special characters matches the records of its keys, and no other namespace."""
     names = Names("")
     pattern = names.pattern(key[:1]).decode().replace("\\-", "-")
     assert fnmatch.fnmatchcase(names.record(key).decode(), pattern)
-    assert not fnmatch.fnmatchcase(names.ended(names.record(key)).decode(), pattern)
     assert not fnmatch.fnmatchcase(Names("n").record(key).decode(), pattern)

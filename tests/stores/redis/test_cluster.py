@@ -1,0 +1,131 @@
+"""The store on a Redis Cluster: the contract, keys on all nodes, and slots that move while it is used."""
+
+from collections.abc import Iterator
+
+import pytest
+from redis.crc import key_slot
+
+from leased.errors import StoreNotUsable
+from leased.model import Acquire, Claim, Held, Release, Released
+from leased.stores._redis_names import Names
+from leased.stores.redis import RedisStore
+from leased.testing.contract import CHECKS, Check
+from leased.testing.runner import run_check
+from leased.testing.worlds import Async, Blocking, Face
+from tests.contract.server_places import redis
+from tests.servers import valkey, valkey_groups
+from tests.servers.fixtures import started
+from tests.servers.process import Server
+from tests.servers.valkey_groups import Group
+from tests.stores.redis.conftest import TIMEOUT, Caller
+from tests.stores.redis.test_names import ODD
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Group]:
+    """Three nodes that share the slots."""
+    with started(valkey_groups.start_cluster) as group:
+        yield group
+
+
+@pytest.mark.parametrize("face", [Blocking(), Async()], ids=lambda face: face.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_contract(check: Check, face: Face, cluster: Group) -> None:
+    """The store keeps this promise of the contract on a cluster."""
+    result = run_check(check, redis(face, lambda: cluster.url, name="redis-cluster"))
+    if result.error:
+        raise result.error
+    assert result.ok
+
+
+def test_the_whole_life_of_odd_keys(caller: Caller, cluster: Group) -> None:
+    """C105: every key is taken, renewed, shown, listed and freed, wherever its slot is, alone and in batches."""
+    store = caller.open(cluster.url, namespace=f"odd{caller.face.name}")
+    claims = [Claim(key, f"token {key}", 30.0) for key in ODD]
+    outcomes = caller(store.many([Acquire(claim) for claim in claims], timeout=TIMEOUT))
+    assert all(isinstance(outcome, Held) for outcome in outcomes)
+    assert len({key_slot(Names("").record(key)) * 3 // 16384 for key in ODD}) == 3
+    for claim in claims:
+        renewed = caller(store.renew(claim.key, claim.token, ttl=20.0, number=1, timeout=TIMEOUT))
+        assert isinstance(renewed, Held)
+        assert caller(store.status(claim.key, timeout=TIMEOUT)).state == "held"
+    listed = [status.key for status in caller(store.list("", after="", limit=100, timeout=TIMEOUT))]
+    assert listed == sorted(ODD, key=str.encode)
+    freed = caller(store.many([Release(claim.key, claim.token) for claim in claims], timeout=TIMEOUT))
+    assert freed == [Released()] * len(claims)
+
+
+def test_a_slot_that_moved_is_followed(caller: Caller, cluster: Group) -> None:
+    """What a node passes on has not run there: it runs once on the new one, and no error reaches the caller."""
+    store = caller.open(cluster.url, namespace="moving")
+    key = f"moved{caller.face.name}"
+    caller.take(store, "warm")
+    slot = key_slot(Names("moving").record(key))
+    ids = [_id(cluster, number) for number in range(3)]
+    before = next(number for number, node in enumerate(cluster.nodes) if _has(cluster, number, slot))
+    after = (before + 1) % 3
+    _tell(cluster, after, f"CLUSTER SETSLOT {slot} IMPORTING {ids[before]}")
+    _tell(cluster, before, f"CLUSTER SETSLOT {slot} MIGRATING {ids[after]}")
+    caller.take(store, key, "during")  # the old node answers ASK
+    for number in range(3):
+        _tell(cluster, number, f"CLUSTER SETSLOT {slot} NODE {ids[after]}")
+    try:
+        assert isinstance(caller(store.renew(key, "during", ttl=30.0, number=1, timeout=TIMEOUT)), Held)
+        batch = [Release(key, "during"), Acquire(Claim(key, "after", 30.0)), Release("warm", "token")]
+        outcomes = caller(store.many(batch, timeout=TIMEOUT))
+        assert [type(outcome) for outcome in outcomes] == [Released, Held, Released]
+    finally:
+        caller(store.abandon(key, "after", timeout=TIMEOUT))
+
+
+def test_one_node_of_a_cluster_says_how_to_go_on(caller: Caller, cluster: Group) -> None:
+    """redis:// to a node that has other slots, and redis+cluster:// to a server alone, name the right scheme."""
+    node = cluster.nodes[0]
+    alone = caller.open(f"redis://{node.host}:{node.port}")
+    with pytest.raises(StoreNotUsable, match=r"redis\+cluster"):
+        caller(_each_status(alone))
+
+
+def test_a_server_alone_is_no_cluster(caller: Caller, valkey_server: Server) -> None:
+    """redis+cluster:// to a server that is no part of one names the right scheme."""
+    store = caller.open(f"redis+cluster://{valkey_server.host}:{valkey_server.port}")
+    with pytest.raises(StoreNotUsable, match="redis://"):
+        caller(store.status("key", timeout=TIMEOUT))
+
+
+def test_the_assurance_says_that_fail_overs_lose(caller: Caller, cluster: Group) -> None:
+    """S10: a cluster promises exclusion until a fail-over."""
+    store = caller.open(cluster.url)
+    caller(store.status("key", timeout=TIMEOUT))
+    assert store.assurance().exclusive == "until-failover"
+
+
+async def _each_status(store: RedisStore) -> None:
+    for key in ODD:
+        await store.status(key, timeout=TIMEOUT)
+
+
+def _id(cluster: Group, number: int) -> str:
+    return _tell(cluster, number, "CLUSTER MYID")
+
+
+def _has(cluster: Group, number: int, slot: int) -> bool:
+    with valkey.client_of(cluster.nodes[number].place) as client:
+        shards = client.execute_command("CLUSTER SLOTS")
+    mine = cluster.nodes[number].port
+    return any(
+        int(first) <= slot <= int(last) and int(place[1]) == mine for (first, last), (place, *_) in _items(shards)
+    )
+
+
+def _items(shards: object) -> list[tuple[tuple[int, int], list[list[object]]]]:
+    if isinstance(shards, dict):  # as redis-py reads it
+        return [(slots, [found["primary"]]) for slots, found in shards.items()]
+    assert isinstance(shards, list)
+    return [((entry[0], entry[1]), entry[2:]) for entry in shards]
+
+
+def _tell(cluster: Group, number: int, command: str) -> str:
+    with valkey.client_of(cluster.nodes[number].place) as client:
+        answer = client.execute_command(*command.split(" ", 1)[:1], *command.split(" ")[1:])
+    return answer.decode() if isinstance(answer, bytes) else str(answer)
