@@ -107,7 +107,7 @@ class Commands:
 
     def abandon(self, key: str, token: str) -> tuple[Command, Reading]:
         """See `leased.store`."""
-        return self._command(ABANDON, key, _token(token)), lambda reply: None
+        return self._command(ABANDON, key, _token(token)), lambda reply: _check(key, reply)
 
     def force_release(self, key: str, fencing_token: int | None) -> tuple[Command, Reading]:
         """See `leased.store`."""
@@ -120,8 +120,7 @@ class Commands:
 
     def _command(self, script: Script, key: str, rest: bytes, *, lasts: bool = False) -> Command:
         name = self._names.record(key)
-        keys = b"%b%b" % (bulk(name), bulk(self._names.ended(name)))
-        return Command(script, name, rest=b"%b%b%b" % (keys, self._offset, rest), lasts=lasts)
+        return Command(script, name, rest=b"%b%b%b" % (bulk(name), self._offset, rest), lasts=lasts)
 
 
 def _packed_terms(terms: Terms) -> bytes:
@@ -131,7 +130,7 @@ def _packed_terms(terms: Terms) -> bytes:
 
 
 def _token(token: str) -> bytes:
-    return b"$64\r\n%b\r\n" % sha256(token.encode()).hexdigest().encode()
+    return b"$32\r\n%b\r\n" % sha256(token.encode()).digest()
 
 
 def _duration(seconds: float) -> bytes:

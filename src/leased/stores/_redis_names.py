@@ -1,4 +1,4 @@
-"""What a lock is called in Redis: all names of one key in one hash slot, each to be read back. It asks no server."""
+"""What a lock is called in Redis: one name, in a hash slot that the key alone decides. It asks no server."""
 
 from __future__ import annotations
 
@@ -21,10 +21,6 @@ class Names:
     def record(self, key: str) -> bytes:
         """The name of the record of a key."""
         return f"{self._prefix}{key.translate(_IN_KEY)}}}".encode()
-
-    def ended(self, record: bytes) -> bytes:
-        """The name of the marks of a key, given that of its record."""
-        return record + b":ended"
 
     def key(self, record: bytes) -> str:
         """The key whose record has this name."""

@@ -28,19 +28,19 @@ def _text(name: str) -> str:
 
 
 class Script:
-    """One script: `by_hash` and `by_text` are what comes before its keys and arguments, of which there are `count`."""
+    """One script: `by_hash` and `by_text` are what comes before its key and arguments, of which there are `count`."""
 
     __slots__ = ("by_hash", "by_text")
 
     def __init__(self, name: str, *, count: int) -> None:
         text = _text(name).encode()
         digest = sha1(text).hexdigest().encode()  # noqa: S324 - the name that Redis gives a script
-        self.by_hash = b"*%d\r\n%b%b%b" % (count + 3, bulk(b"EVALSHA"), bulk(digest), bulk(b"2"))
-        self.by_text = b"*%d\r\n%b%b%b" % (count + 3, bulk(b"EVAL"), bulk(text), bulk(b"2"))
+        self.by_hash = b"*%d\r\n%b%b%b" % (count + 3, bulk(b"EVALSHA"), bulk(digest), bulk(b"1"))
+        self.by_text = b"*%d\r\n%b%b%b" % (count + 3, bulk(b"EVAL"), bulk(text), bulk(b"1"))
 
 
 class Command:
-    """A script to run: `name` is the record's, by which a cluster finds the node; `rest` its keys and arguments.
+    """A script to run: `name` is the record's, by which a cluster finds the node; `rest` its key and arguments.
 
     `lasts` says that somebody counts on what it wrote; `undo` is what takes a grant back.
     """
@@ -57,9 +57,9 @@ class Command:
         self.undo = undo
 
 
-ACQUIRE = Script("acquire", count=12)
-RENEW = Script("renew", count=6)
-RELEASE = Script("release", count=5)
-ABANDON = Script("abandon", count=4)
-FORCE_RELEASE = Script("force_release", count=4)
-STATUS = Script("status", count=3)
+ACQUIRE = Script("acquire", count=11)
+RENEW = Script("renew", count=5)
+RELEASE = Script("release", count=4)
+ABANDON = Script("abandon", count=3)
+FORCE_RELEASE = Script("force_release", count=3)
+STATUS = Script("status", count=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -42,6 +43,7 @@ _CONNECTIONS = 4
 _MOST_CONNECTIONS = 1000
 _SCAN = 1000
 _STATUSES = 200
+_log = logging.getLogger("leased")
 
 
 class RedisStore:
@@ -62,6 +64,7 @@ class RedisStore:
         self._standing = Standing(options, shown=address.shown)
         self._server_clock = ServerClock(options.clock, options, shown=address.shown)
         self._met: dict[Node, Assurance] = {}
+        self._warned = False
         linking = Linking(
             face=face, clock=options.clock, most=most, confirmations=self._confirmations, on_connect=self._meet
         )
@@ -166,7 +169,11 @@ class RedisStore:
         if self._address.kind != "cluster":
             self._met.clear()
             self._server_clock.forget()
-        self._met[node] = read_assurance(facts, kind=self._address.kind, confirmations=self._confirmations)
+        found = read_assurance(facts, kind=self._address.kind, confirmations=self._confirmations)
+        self._met[node] = found
+        if found.exclusive == "volatile" and not self._warned:
+            self._warned = True
+            _log.warning("%s: %s", self._address.shown, found.notes[0])
         self._standing.read(min(self._met.values(), key=lambda assurance: exclusivity_rank(assurance.exclusive)))
 
     async def _ask(self, command: Command, reading: Reading, *, timeout: float) -> Any:

@@ -1,6 +1,8 @@
--- Uses: marks, marking, writing, ending.
--- ARGV[2]: token. Beside a record that cannot be read the mark counts all the same.
+-- Uses: marks, marking, saving, ending.
+-- ARGV[2]: token.
 
-mark(ARGV[2], ENDED, write)
-if live and record[TOKEN] == ARGV[2] then finish(now, false) end
+if not readable then return {now, 'unreadable'} end
+local mine = live and record[TOKEN] == ARGV[2]
+mark(ARGV[2], ENDED)
+if mine then finish(now, false) else save() end
 return {now, ''}

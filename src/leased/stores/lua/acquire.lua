@@ -3,28 +3,27 @@
 -- Answers a new grant with its fencing token alone, for whoever asked knows the rest.
 
 if not readable then return {now, 'unreadable'} end
-local token, owner, late = ARGV[2], ARGV[3], ARGV[5] == '1'
+local token, owner, late, marks = ARGV[2], ARGV[3], ARGV[5] == '1', nil
 
 if record then
   -- Uses: marking, saving, showing.
   if live and record[TOKEN] == token then
     if late and not record[LATE] then
       record[LATE] = true
-      save(redis.call)
+      save()
     end
     return held()
   end
   if record[TOKEN] == token or marked(token) then return shown('ended') end
   if live then
     if owner == '' or owner ~= record[OWNER] then return shown('contended') end
-    mark(record[TOKEN], RETAKEN, redis.call)
+    mark(record[TOKEN], RETAKEN)
   elseif now < record[FREE] then
     return shown('contended')
   elseif record[TOKEN] and record[LATE] then
-    mark(record[TOKEN], ENDED, redis.call)
+    mark(record[TOKEN], ENDED)
   end
-elseif marked(token) then
-  return {now, 'ended', 'free'}
+  marks = remembered()
 end
 
 local fence, ttl, max_hold = math.max(last + 1, now), tonumber(ARGV[4]), tonumber(ARGV[6])
@@ -33,5 +32,5 @@ local expires = now + math.min(ttl, max_hold)
 local free = math.max(expires + delay, now + at_least)
 local over = late and math.max(free, expires + REPLAY) or free
 redis.call('SET', KEYS[1], cmsgpack.pack({FORMAT, token, owner, ARGV[9], ARGV[10], fence, 0, now, expires, free,
-  now + max_hold, ttl, at_least, delay, late, false}), 'PX', math.ceil((over - now + RETENTION) / 1000))
+  now + max_hold, ttl, at_least, delay, late, false, marks}), 'PX', math.ceil((over - now + RETENTION) / 1000))
 return {now, 'granted', fence, expires}

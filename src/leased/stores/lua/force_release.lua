@@ -1,4 +1,4 @@
--- Uses: marks, marking, writing, ending.
+-- Uses: marks, marking, saving, ending.
 -- ARGV[2]: the fencing token it is aimed at, or ''. A record that cannot be read goes, if only the key is named.
 
 local aim = ARGV[2]
@@ -10,10 +10,10 @@ if not readable then
 end
 if not record or (aim ~= '' and tonumber(aim) ~= record[FENCE]) then return {now, 0} end
 if live then
-  mark(record[TOKEN], FORCE_RELEASED, write)
+  mark(record[TOKEN], FORCE_RELEASED)
   finish(now + record[DELAY], true)
 elseif now < record[FREE] and not record[FORCED] then
-  if record[TOKEN] and record[LATE] then mark(record[TOKEN], ENDED, write) end
+  if record[TOKEN] and record[LATE] then mark(record[TOKEN], ENDED) end
   finish(now, false)
 else
   return {now, 0}

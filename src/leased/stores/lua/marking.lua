@@ -1,6 +1,19 @@
-local function mark(token, reason, set)
+-- The marks that still count, or nil.
+local function remembered()
+  local marks = nil
+  for token, score in pairs(record and record[MARKS] or {}) do
+    if now < math.floor(score / 4) * 1000 then
+      marks = marks or {}
+      marks[token] = score
+    end
+  end
+  return marks
+end
+
+-- Remember from now that a token has ended; the first reason stands. It has to be saved.
+local function mark(token, reason)
   reason = marked(token) or reason
-  set('ZADD', KEYS[2], string.format('%.0f', math.ceil((now + REPLAY) / 1000) * 4 + reason), token)
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('(%.0f', math.floor(now / 1000) * 4 + 4))
-  redis.call('PEXPIRE', KEYS[2], math.ceil(REPLAY / 1000) + 1)
+  record = record or {FORMAT, false, '', '', '', last, 0, 0, 0, 0, 0, 0, 0, 0, false, false}
+  record[MARKS] = remembered() or {}
+  record[MARKS][token] = math.ceil((now + REPLAY) / 1000) * 4 + reason
 end

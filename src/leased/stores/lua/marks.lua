@@ -1,10 +1,7 @@
--- Marks of ended tokens: the score is 4 * (ms until which the token is remembered) + the reason.
-
 local ENDED, RETAKEN, FORCE_RELEASED = 0, 1, 2
 
+-- Why a token has ended, as long as that is remembered.
 local function marked(token)
-  local score = redis.call('ZSCORE', KEYS[2], token)
-  if not score then return nil end
-  local reason = score % 4
-  return now < (score - reason) / 4 * 1000 and reason or nil
+  local score = record and record[MARKS] and record[MARKS][token]
+  return score and now < math.floor(score / 4) * 1000 and score % 4 or nil
 end

@@ -2,13 +2,15 @@
 -- this text. A script reads, decides, and only then writes; it brings no functions along that it does not use, for
 -- they are made anew each time.
 --
--- KEYS: the record, and a sorted set of the key's ended tokens. ARGV[1]: what is added to the time, 0 except in tests.
--- Times are microseconds: whole numbers, which Lua keeps exactly below 2^53. The record of an open key whose last lease
--- was ended is nothing but its fencing token.
+-- KEYS: the record, alone, so that a lock never lies in two places while a cluster moves its slot. ARGV[1]: what is
+-- added to the time, 0 except in tests. Times are microseconds: whole numbers, which Lua keeps exactly below 2^53.
+--
+-- A record is a packed list. MARKS, where there are any, tells for each ended token 4 * (ms until which it is
+-- remembered) + the reason. An open key of which nothing but its last fencing token is known has that for a record.
 
 local FORMAT = 1
 local TOKEN, OWNER, HELD_BY, METADATA, FENCE, RENEWAL, ACQUIRED, EXPIRES, FREE = 2, 3, 4, 5, 6, 7, 8, 9, 10
-local DEADLINE, TTL, AT_LEAST, DELAY, LATE, FORCED = 11, 12, 13, 14, 15, 16
+local DEADLINE, TTL, AT_LEAST, DELAY, LATE, FORCED, MARKS = 11, 12, 13, 14, 15, 16, 17
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2] + ARGV[1]
@@ -22,7 +24,7 @@ elseif text then
   last = tonumber(text)
   if not last then
     readable, record = pcall(cmsgpack.unpack, text)
-    readable = readable and type(record) == 'table' and record[1] == FORMAT and #record == FORCED
+    readable = readable and type(record) == 'table' and record[1] == FORMAT and #record >= FORCED
     if readable then
       last = record[FENCE]
       live = record[TOKEN] and now < record[EXPIRES]

@@ -1,4 +1,4 @@
--- Uses: writing, saving, showing.
+-- Uses: saving, showing.
 -- ARGV[2..]: token, ttl, number. A look is a renewal whose number is above none.
 
 if not readable then return {now, 'unreadable'} end
@@ -6,9 +6,10 @@ local token, number = ARGV[2], tonumber(ARGV[4])
 
 if live and record[TOKEN] == token then
   if number > record[RENEWAL] then
-    record[RENEWAL] = number
-    extend(tonumber(ARGV[3]))
-    save(write)
+    record[RENEWAL], record[TTL] = number, tonumber(ARGV[3])
+    record[EXPIRES] = math.min(now + record[TTL], record[DEADLINE])
+    record[FREE] = math.max(record[EXPIRES] + record[DELAY], record[ACQUIRED] + record[AT_LEAST])
+    save()
   end
   return held()
 end

@@ -1,12 +1,22 @@
-local function extend(ttl)
-  record[TTL] = ttl
-  record[EXPIRES] = math.min(now + ttl, record[DEADLINE])
-  record[FREE] = math.max(record[EXPIRES] + record[DELAY], math.min(record[ACQUIRED], now) + record[AT_LEAST])
+-- A full memory refuses new values, and must not keep a lease from ending or going on: after a write that needs no
+-- memory a script may go on writing.
+local function write(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply['err'] then
+    redis.call('PERSIST', KEYS[1])
+    redis.call(...)
+  end
 end
 
--- The record outlives its lease for the sake of the fencing token, and of a token that must still be refused.
-local function save(set)
-  local over = math.max(record[FREE], now)
+-- The record outlives its lease for the sake of the fencing token, and of tokens that must still be refused.
+local function save()
+  local over, kept = math.max(record[FREE], now), record[FENCE] > 0 and RETENTION or REPLAY + 1000
   if record[LATE] then over = math.max(over, record[EXPIRES] + REPLAY) end
-  set('SET', KEYS[1], cmsgpack.pack(record), 'PX', math.ceil((over - now + RETENTION) / 1000))
+  local value = record
+  if record[TOKEN] or now < record[FREE] or record[MARKS] then
+    value = cmsgpack.pack(record)
+  else
+    value = string.format('%.0f', record[FENCE])
+  end
+  write('SET', KEYS[1], value, 'PX', math.ceil((over - now + kept) / 1000))
 end
