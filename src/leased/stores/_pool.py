@@ -181,7 +181,7 @@ class Pool(Generic[_C]):
         if place is None:
             for ended in [other for other in self._places if other is not None and other.is_closed()]:
                 left = self._places.pop(ended)
-                for connection in [*left.idle, *left.living]:
+                for connection in tuple(left.living):  # which has the idle ones as well
                     connection.close()
             place = self._places[loop] = _Place()
         return place
