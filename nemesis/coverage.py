@@ -13,11 +13,11 @@ MINUTE = 60.0
 WORKERS: Mapping[str, int] = {
     "grants": 200,
     "contended": 200,
-    "satisfied waits": 50,
+    "satisfied waits": 100,
     "renewals": 100,
     "losses known": 20,
     "take-overs after expiry": 20,
-    "stale calls refused": 20,
+    "stale calls refused": 40,
     "repeated requests": 10,
     "hand-offs": 20,
     "forced releases": 3,

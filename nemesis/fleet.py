@@ -58,7 +58,7 @@ class Fleet:
             if self._chance.random() < 0.25:
                 self._replace(name)
             else:
-                self._stop(name, self._chance.choice((0.2, 0.6, 1.2, 3.0)))
+                self._stop(name, self._chance.choice((0.2, 0.6, 1.5, 3.0, 3.0)))
 
     def finish(self) -> None:
         """Wait for all to end; `failed` names those that did not end well."""
