@@ -72,7 +72,7 @@ class Statements:
     @property
     def told(self) -> str:
         """Tells the channel of a row's key: see `channel`, which makes the same of it."""
-        key = "r.namespace || '\\x00'::bytea || r.key"
+        key = "r.namespace || decode('00', 'hex') || r.key"
         return f"pg_notify('{self._channels}' || left(encode(sha256({key}), 'hex'), 40), '')::text"
 
     @property
@@ -180,7 +180,7 @@ class Statements:
     @cached_property
     def begin(self) -> Statement:
         """Open a transaction in which every statement sees what others have committed before it."""
-        return statement("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", writes=False)
+        return statement("BEGIN ISOLATION LEVEL READ COMMITTED", writes=False)
 
     @cached_property
     def bounds(self) -> Statement:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 from leased.checks import shown
 from leased.clocks import now
@@ -57,12 +56,10 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
 
 
 def place_of(url: str) -> str:
-    """The server and database that a URL means, whoever uses them."""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2].lower() or "localhost"
-    if re.fullmatch(r"\[.*\]|[^:,]*", place):
-        place += ":5432"
-    return f"{place}{parts.path}"
+    """The server and database that a URL means, however it is spelled and whoever uses them."""
+    given = _read(url)
+    host = given.get("service") or given.get("host") or given.get("hostaddr") or "localhost"
+    return f"{str(host).lower()}:{given.get('port', 5432)}/{given.get('dbname', given.get('user', ''))}"
 
 
 def schema(url: str, options: Options) -> str:
@@ -73,19 +70,23 @@ def schema(url: str, options: Options) -> str:
 
 def _address(url: str) -> str:
     """The URL as libpq takes it, with what every connection of ours needs."""
-    psycopg = driver("psycopg.conninfo", extra="postgres")
-    errors = driver("psycopg", extra="postgres")
+    given = _read(url)
+    ours = {name: value for name, value in _OURS.items() if name not in given or name == "client_encoding"}
+    address: str = driver("psycopg.conninfo", extra="postgres").make_conninfo(url, **ours)
+    return address
+
+
+def _read(url: str) -> dict[str, Any]:
+    """What the URL says, by libpq's names; or `InvalidRequest`."""
     try:
-        given = psycopg.conninfo_to_dict(url)
-    except errors.Error as error:
+        given: dict[str, Any] = driver("psycopg.conninfo", extra="postgres").conninfo_to_dict(url)
+    except driver("psycopg", extra="postgres").Error as error:
         text = " ".join(str(error).split())
         raise InvalidRequest(
             f"{hide_secrets(url)!r} is not a URL that PostgreSQL's library takes: {shown(text)}",
             hint="such as postgresql://user@host:5432/database?sslmode=require",
         ) from None
-    ours = {name: value for name, value in _OURS.items() if name not in given or name == "client_encoding"}
-    address: str = psycopg.make_conninfo(url, **ours)
-    return address
+    return given
 
 
 def _pool_size(options: Options) -> int:

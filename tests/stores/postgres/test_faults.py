@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool], *, what: str) -> None:
 
 
 def test_a_reply_that_is_lost(raw: Raw, make: Make, proxy: Proxy) -> None:
-    """C021: the effect is unknown; asking again with the same token finds the grant, with its number."""
+    """C043: the effect is unknown; asking again with the same token finds the grant, with its number."""
     store, sure, asked = make(proxy.url), make(proxy.url), claim("key")
     step(store.acquire(claim("another"), timeout=5))
     proxy.lose_reply(1)
@@ -69,7 +69,7 @@ def test_a_request_that_is_lost(raw: Raw, make: Make, proxy: Proxy) -> None:
 
 
 def test_a_commit_whose_answer_is_lost(raw: Raw, make: Make, proxy: Proxy) -> None:
-    """C021: a transaction is unknown from its commit on, and nothing happened before it."""
+    """C043: a transaction is unknown from its commit on, and nothing happened before it."""
     store = make(proxy.url)
     for when, applied in ((1, False), (2, None)):
         held = claim("key", late=True)

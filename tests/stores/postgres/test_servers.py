@@ -10,6 +10,7 @@ from leased.clocks import step
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Acquire, Held, Release
 from leased.observe import Event
+from leased.stores import postgres
 from leased.targets import hide_secrets
 from tests.servers import postgres as servers
 from tests.servers.process import Server
@@ -60,6 +61,9 @@ def test_a_standby_grants_nothing(private_postgres: Start, make: Make) -> None:
     with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write") as caught:
         step(store.acquire(claim("other"), timeout=5))
     assert caught.value.applied is False
+    with pytest.raises(StoreUnavailable, match="target_session_attrs=read-write") as abandoned:
+        step(store.abandon("key", held.token, timeout=5))
+    assert abandoned.value.applied is False
     assert isinstance(step(store.look("key", held.token, timeout=5)), Held)
     assert any("standby" in note for note in store.assurance().notes)
     primary.kill()
@@ -146,3 +150,33 @@ def test_errors_name_the_server_and_no_secret(private_postgres: Start, make: Mak
         step(store.acquire(claim("key"), timeout=5))
     assert hide_secrets(url) in str(caught.value)
     assert "open-sesame" not in str(caught.value)
+
+
+def test_encrypted_and_verified(private_postgres: Start, make: Make) -> None:
+    """TLS is libpq's: the parameters of the URL decide, and a server that cannot prove who it is gets nothing."""
+    server = private_postgres(tls=True)
+    store, held = make(server.url), claim("key")
+    assert "verify-full" in server.url
+    assert isinstance(step(store.acquire(held, timeout=5)), Held)
+    assert step(store.release("key", held.token, timeout=5))
+    unknown = server.url.partition("&sslrootcert")[0] + "&sslrootcert=system"
+    with pytest.raises(StoreUnavailable) as caught:
+        step(make(unknown).acquire(claim("key"), timeout=5))
+    assert caught.value.applied is False
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("postgresql://a@h/d", "postgres://b:secret@H:5432/d?sslmode=require", True),
+        ("postgresql://h/d", "postgresql:///d?host=h", True),
+        ("postgresql:///d?host=/run/a", "postgresql:///d?host=/run/b", False),
+        ("postgresql://h/d", "postgresql://h:5433/d", False),
+        ("postgresql://h/d", "postgresql://h/D", False),
+        ("postgresql://h1,h2/d", "postgresql://h1/d", False),
+    ],
+)
+def test_one_place_by_many_names(one: str, other: str, *, same: bool) -> None:
+    """Waiters of one server and database share a line in their process, those of two never do."""
+    assert (postgres.place_of(one) == postgres.place_of(other)) is same
+    assert "secret" not in postgres.place_of(other)
