@@ -12,5 +12,5 @@ if ARGV[3] == '1' or (mine and record[LATE]) then
 end
 if not mine then return {now, 'not_holder'} end
 if not live then return {now, 'expired'} end
-finish(record[ACQUIRED] + record[AT_LEAST], false)
+finish(math.min(record[ACQUIRED], now) + record[AT_LEAST], false)
 return {now, ''}

@@ -8,7 +8,8 @@ if live and record[TOKEN] == token then
   if number > record[RENEWAL] then
     record[RENEWAL], record[TTL] = number, tonumber(ARGV[3])
     record[EXPIRES] = math.min(now + record[TTL], record[DEADLINE])
-    record[FREE] = math.max(record[EXPIRES] + record[DELAY], record[ACQUIRED] + record[AT_LEAST])
+    local at_least = math.min(record[ACQUIRED], now) + record[AT_LEAST]
+    record[FREE] = math.max(record[EXPIRES] + record[DELAY], at_least)
     save()
   end
   return held()
