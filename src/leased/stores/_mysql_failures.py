@@ -32,11 +32,12 @@ _LATER = {
     1053: None,
 }
 _RIGHTS = "the account needs SELECT, INSERT, UPDATE and DELETE on the tables of the store, and CREATE to make them"
+_SIGN_IN = "check the user and the password in the URL, and whether the server insists on TLS (ssl=true)"
 # What no second attempt will change.
 _NEVER = {
     1044: _RIGHTS,
-    1045: "check the user and the password in the URL",
-    1698: "check the user and the password in the URL",
+    1045: _SIGN_IN,
+    1698: _SIGN_IN,
     1142: _RIGHTS,
     1143: _RIGHTS,
     1227: _RIGHTS,
@@ -106,6 +107,8 @@ def failure(found: Trouble, *, place: str, writing: bool) -> StoreUnavailable:
         return StoreUnavailable(message, applied=False, hint=_LATER[number])
     if number in _NEVER:
         return StoreNotUsable(message, hint=_NEVER[number])
+    if "CERTIFICATE_VERIFY_FAILED" in found.said:
+        return StoreNotUsable(message, hint="name the authority that signed the certificate of the server: ssl_ca=FILE")
     if "cryptography" in found.said:
         return StoreNotUsable(message, hint="add ssl=true to the URL, or install the package cryptography")
     applied = None if writing and number != CUT_WHILE_SENDING else False
