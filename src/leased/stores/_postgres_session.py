@@ -181,9 +181,8 @@ class PostgresSession:
 
     async def sweep(self, most: int, *, call: Call) -> None:
         """See `Session`."""
-        say = self._tables.statements(call.ahead)
-        for statement in (say.sweep, say.sweep_marks):
-            await self._wire.ask(statement, (whole(most),), until=call.until)
+        say, count = self._tables.statements(call.ahead), (whole(most),)
+        await self._wire.ask_all([(say.sweep, count), (say.sweep_marks, count)], until=call.until, writes=True)
 
     async def create(self, call: Call) -> None:
         """See `Session`."""

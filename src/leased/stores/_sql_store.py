@@ -31,8 +31,8 @@ from leased.stores._standing import Standing
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Session)
-_SWEEP_EVERY = 64
-_SWEEP_MOST = 256
+_SWEEP_EVERY = 512  # seldom, for it costs whoever waits for the answer
+_SWEEP_MOST = 2 * _SWEEP_EVERY  # and more than can have been added since
 _SWEEP_AFTER = 3_600.0
 _SWEEP_TIME = 0.25
 _LONGEST_NAP = 0.05

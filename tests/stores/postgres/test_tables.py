@@ -10,7 +10,7 @@ import pytest
 from leased.clocks import BlockingClock, step
 from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
 from leased.model import Contended, Held, Lost
-from leased.stores import postgres
+from leased.stores import _sql_store, postgres
 from leased.targets import Options
 from tests.servers.process import Server
 from tests.stores.postgres.conftest import Make, claim
@@ -21,7 +21,7 @@ FIRST_USE = """
 import sys
 from leased.clocks import BlockingClock, step
 from leased.model import Claim, Held
-from leased.stores import postgres
+from leased.stores import _sql_store, postgres
 from leased.targets import Options
 store = postgres.open(sys.argv[1], face="blocking", options=Options(clock=BlockingClock(), own={"table": sys.argv[2]}))
 print("ready", flush=True)
@@ -87,12 +87,15 @@ def test_the_printed_tables_are_those_it_makes(raw: Raw, table: str, make: Make,
     assert "IF NOT EXISTS" in printed(postgres_server.url, table).decode()
 
 
-def test_four_rights_are_enough(raw: Raw, table: str, role: str, make: Make, postgres_server: Server) -> None:
+def test_four_rights_are_enough(
+    raw: Raw, table: str, role: str, make: Make, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A role that may select, insert, update and delete in tables that exist lives through everything, sweeps too."""
+    monkeypatch.setattr(_sql_store, "_SWEEP_EVERY", 7)
     raw.execute(printed(postgres_server.url, table))
     raw.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table}_record, {table}_mark TO {table}_role".encode())
     store = make(role)
-    for number in range(70):  # more than lie between two sweeps
+    for number in range(10):
         asked = claim(f"key {number}", late=number % 2 == 0)
         held = step(store.acquire(asked, timeout=5))
         assert isinstance(held, Held)
