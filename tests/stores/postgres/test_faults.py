@@ -6,11 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 
+import leased
+from leased import aio
 from leased.aio_clock import LoopClock
 from leased.clocks import step
 from leased.errors import StoreUnavailable
@@ -193,6 +196,42 @@ def test_callers_that_are_cancelled(raw: Raw, table: str, postgres_server: Serve
     asyncio.run(cancel_many())
     left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leased' AND state <> 'idle'"
     until(lambda: raw.execute(left).fetchone() == (0,), what="the server still works for somebody who has gone")
+
+
+def test_nobody_holds_after_being_cancelled(raw: Raw, table: str, postgres_server: Server) -> None:
+    """C001: a task that is cancelled while it asks or waits leaves nothing: the next caller has the key at once."""
+    chance = random.Random(11)
+
+    async def cancel_many() -> None:
+        async with aio.connect(f"{postgres_server.url}?leased_table={table}") as locks:
+            for number in range(60):
+                holder = await locks.lock("key").try_acquire() if number % 3 == 0 else None
+                waiting = asyncio.ensure_future(locks.lock("key", wait=30).acquire())
+                await asyncio.sleep(chance.random() * 0.01)
+                if holder is not None:
+                    await holder.release()
+                waiting.cancel()
+                with suppress(asyncio.CancelledError):
+                    await (await waiting).release()
+                started = time.monotonic()
+                async with locks.lock("key", wait=5):
+                    assert time.monotonic() - started < 3
+
+    asyncio.run(cancel_many())
+
+
+def test_the_transaction_of_a_caller_goes_on(raw: Raw, table: str, postgres_server: Server) -> None:
+    """C113: a lock has connections of its own, so a refusal or an error of it spoils no transaction of its caller."""
+    with (
+        psycopg.connect(postgres_server.url) as mine,
+        leased.connect(f"{postgres_server.url}?leased_table={table}") as locks,
+    ):
+        mine.execute("CREATE TEMPORARY TABLE work (done int)")
+        with locks.lock("key"):
+            mine.execute("INSERT INTO work VALUES (1)")
+            assert locks.lock("key").try_acquire() is None
+            mine.execute("INSERT INTO work VALUES (2)")
+        assert mine.execute("SELECT count(*) FROM work").fetchone() == (2,)
 
 
 def test_a_pool_serves_several_loops(raw: Raw, table: str, postgres_server: Server) -> None:
