@@ -69,14 +69,16 @@ class MysqlSession:
         *,
         place: str,
         clock: ServerClock,
+        time: Callable[[], float],
         memory: Memory,
         ring: Callable[[str], None],
     ) -> None:
-        """`place` is shown in messages, `ring` told of keys that were freed."""
+        """`place` is for messages, `time` is what `clock` compares with, `ring` is told of keys that were freed."""
         self._link = link
         self._statements = statements
         self._place = place
         self._clock = clock
+        self._time = time
         self._memory = memory
         self._ring = ring
         self._within = False
@@ -128,7 +130,7 @@ class MysqlSession:
     async def look(self, key: str, token: str | None, *, call: Call) -> Seen:
         """See `Session`."""
         digest = None if token is None else digest_of(token)
-        asked_at = now()
+        asked_at = self._time()
         answer = await self._ask(self._statements.look(key.encode(), digest, ahead=call.ahead), call)
         instant, reason, until, name, *columns = answer.rows[0]
         self._clock.read((instant - call.ahead) / SECOND, asked_at=asked_at)
@@ -201,11 +203,15 @@ class MysqlSession:
     async def sweep(self, most: int, *, call: Call) -> None:
         """See `Session`. It goes through the table by key, so many rows at a time, and then begins again."""
         statement = self._statements.step(self._memory.after, most=most, ahead=call.ahead)
-        rows = (await self._ask(statement, call)).rows
-        last = [(namespace, key) for namespace, key, is_over in rows if key is not None and not is_over]
-        over = [(namespace, key) for namespace, key, is_over in rows if is_over]
-        self._memory.after = last[0] if last else (b"", b"")
-        if not over and all(key is not None for _, key, _ in rows):
+        asked_at = self._time()
+        rows: dict[str, list[tuple[bytes, bytes]]] = {}
+        for word, namespace, key, number in (await self._ask(statement, call)).rows:
+            rows.setdefault(word, []).append((namespace, key))
+            if word == "clock":
+                self._clock.read((number - call.ahead) / SECOND, asked_at=asked_at)
+        (self._memory.after,) = rows.get("last", [(b"", b"")])
+        over = rows.get("over")
+        if not over and "mark" not in rows:
             return
         await self._begin(call)
         if over:

@@ -171,18 +171,20 @@ class Statements:
         )
 
     def step(self, after: tuple[bytes, bytes], *, most: int, ahead: int) -> str:
-        """Of the next so many rows of any namespace, by key: those that are over, with a 1, and the last, with a 0. If
-        there are fewer rows there is no last one. A row without a key says that there are marks that are over."""
+        """What a step of the sweep has to know, a row each: the `clock`; of the next so many rows of any namespace, by
+        key, those that are `over` and the `last`, if there are as many; and a `mark`, if any of them is over."""
         namespace, key = map(literal, after)
         page = (
             f"FROM {self._records} WHERE namespace>{namespace} OR (namespace={namespace} AND `key`>{key})"
             " ORDER BY namespace,`key` LIMIT"
         )
         return (
-            f"SELECT namespace,`key`,1 FROM (SELECT namespace,`key`,{_over(ahead)} AS is_over {page} {int(most)}) page"
-            " WHERE is_over"
-            f" UNION ALL SELECT namespace,`key`,0 FROM (SELECT namespace,`key` {page} {int(most) - 1},1) last"
-            f" UNION ALL SELECT NULL,NULL,0 FROM (SELECT 1 FROM {self._marks} WHERE until<={_at(ahead)} LIMIT 1) mark"
+            f"SELECT 'clock',NULL,NULL,{_at(ahead)}"
+            f" UNION ALL SELECT 'over',namespace,`key`,0 FROM (SELECT namespace,`key`,{_over(ahead)} AS is_over"
+            f" {page} {int(most)}) page WHERE is_over"
+            f" UNION ALL SELECT 'last',namespace,`key`,0 FROM (SELECT namespace,`key` {page} {int(most) - 1},1) page"
+            " UNION ALL SELECT 'mark',NULL,NULL,0"
+            f" FROM (SELECT 1 FROM {self._marks} WHERE until<={_at(ahead)} LIMIT 1) mark"
         )
 
     def lock_over(self, rows: Sequence[tuple[bytes, bytes]], *, ahead: int) -> str:

@@ -47,7 +47,9 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
         except BaseException:
             link.close()
             raise
-        return MysqlSession(link, statements, place=where.shown, clock=clock, memory=memory, ring=bells.ring)
+        return MysqlSession(
+            link, statements, place=where.shown, clock=clock, time=options.clock.now, memory=memory, ring=bells.ring
+        )
 
     pool = Pool(connect, clock=options.clock, most=_pool_size(options), loop=_running_loop if face == "async" else None)
     return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=bells)

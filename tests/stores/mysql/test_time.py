@@ -13,6 +13,7 @@ import pytest
 from leased.clocks import BlockingClock, step
 from leased.errors import InvalidRequest
 from leased.model import Contended, Held, Lost, Terms
+from leased.observe import Event
 from leased.policy import MAX_TTL
 from leased.stores import mysql
 from leased.targets import Options
@@ -96,6 +97,34 @@ def test_fencing_tokens_rise_when_the_clock_is_set_back(zoned_server: Server, cl
         step(store.force_release(mine.key, timeout=5))
         clock.step(120.0)
     assert numbers == sorted(set(numbers))
+    clock.right()
+    step(store.close())
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_is_set_is_told(zoned_server: Server, clock: MovingClock, seconds: float) -> None:
+    """P3: now and then, and with every renewal, the server's clock is compared with the one that nobody can set."""
+    clock.right()
+    events: list[Event] = []
+    options = Options(BlockingClock(), observer=events.append, own={"pool": "1"})
+    store = mysql.open(zoned_server.url, face="blocking", options=options)
+
+    def use() -> None:
+        mine = claim("used")
+        step(store.acquire(mine, timeout=5))
+        step(store.release(mine.key, mine.token, timeout=5))
+
+    for _ in range(130):  # two steps of the sweep at least
+        use()
+    assert events == []
+    clock.step(seconds)
+    give_up_at = time.monotonic() + 20.0
+    while not events:
+        assert time.monotonic() < give_up_at
+        use()
+    (event,) = events
+    assert event.name == "clock_warning"
+    assert event.data["step"] == pytest.approx(seconds, abs=5)
     clock.right()
     step(store.close())
 
