@@ -38,6 +38,8 @@ def redis(face: Face, url: Callable[[], str], *, name: str = "redis") -> Place:
             for client in clients:
                 client.offset = moved
 
-        return World(face=face, connect=connect, move=move, now=lambda: time.monotonic() + moved, numbers="key")
+        return World(
+            face=face, connect=connect, move=move, now=lambda: time.monotonic() + moved, numbers="key", marks="key"
+        )
 
     return Place(name, face, open_world)

@@ -119,7 +119,8 @@ class World:
     foretold exactly; else `move` lets seconds pass for all clients, and is `None` where time cannot be moved. `now`
     tells their time, differences of it only. `unit` is a time that calls never take here.
 
-    `numbers` says what a fencing token is above: the key's last one or that of the whole store. `size` counts the
+    `numbers` says what a fencing token is above: the key's last one or that of the whole store. `marks` says where an
+    ended token is remembered: with its key, as that is the only one it is ever for, or by itself. `size` counts the
     records and marks that the store keeps. `lasting` says that data outlives the clients, `closable` that a client
     refuses calls once closed. `before_end` runs when the check is over, `end` when all clients are closed.
     """
@@ -132,6 +133,7 @@ class World:
     unit: float = 20.0
     prefix: str = ""
     numbers: Literal["key", "store"] = "store"
+    marks: Literal["key", "store"] = "store"
     size: Callable[[], int] | None = None
     lasting: bool = True
     closable: bool = True

@@ -1,12 +1,13 @@
 """The store on a Redis Cluster: the contract, keys on all nodes, and slots that move while it is used."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
 
 from leased.errors import StoreNotUsable
-from leased.model import Acquire, Claim, Held, Release, Released
+from leased.model import Acquire, Claim, Held, Operation, Release, Released
 from leased.stores._redis_names import Names
 from leased.stores.redis import RedisStore
 from leased.testing.contract import CHECKS, Check
@@ -71,7 +72,7 @@ def test_a_slot_that_moved_is_followed(caller: Caller, cluster: Group) -> None:
         _tell(cluster, number, f"CLUSTER SETSLOT {slot} NODE {ids[after]}")
     try:
         assert isinstance(caller(store.renew(key, "during", ttl=30.0, number=1, timeout=TIMEOUT)), Held)
-        batch = [Release(key, "during"), Acquire(Claim(key, "after", 30.0)), Release("warm", "token")]
+        batch: list[Operation] = [Release(key, "during"), Acquire(Claim(key, "after", 30.0)), Release("warm", "token")]
         outcomes = caller(store.many(batch, timeout=TIMEOUT))
         assert [type(outcome) for outcome in outcomes] == [Released, Held, Released]
     finally:
@@ -111,21 +112,15 @@ def _id(cluster: Group, number: int) -> str:
 
 def _has(cluster: Group, number: int, slot: int) -> bool:
     with valkey.client_of(cluster.nodes[number].place) as client:
-        shards = client.execute_command("CLUSTER SLOTS")
-    mine = cluster.nodes[number].port
-    return any(
-        int(first) <= slot <= int(last) and int(place[1]) == mine for (first, last), (place, *_) in _items(shards)
-    )
-
-
-def _items(shards: object) -> list[tuple[tuple[int, int], list[list[object]]]]:
-    if isinstance(shards, dict):  # as redis-py reads it
-        return [(slots, [found["primary"]]) for slots, found in shards.items()]
-    assert isinstance(shards, list)
-    return [((entry[0], entry[1]), entry[2:]) for entry in shards]
+        found: Any = client.execute_command("CLUSTER NODES")
+    mine = f"{cluster.nodes[number].host}:{cluster.nodes[number].port}"
+    places = found.items() if isinstance(found, dict) else []
+    ranges = [bounds for place, told in places if place.startswith(mine) for bounds in told["slots"]]
+    return any(int(bounds[0]) <= slot <= int(bounds[-1]) for bounds in ranges)
 
 
 def _tell(cluster: Group, number: int, command: str) -> str:
     with valkey.client_of(cluster.nodes[number].place) as client:
-        answer = client.execute_command(*command.split(" ", 1)[:1], *command.split(" ")[1:])
+        name, kind, *arguments = command.split(" ")
+        answer: Any = client.execute_command(f"{name} {kind}", *arguments)
     return answer.decode() if isinstance(answer, bytes) else str(answer)

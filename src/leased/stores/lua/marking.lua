@@ -1,10 +1,10 @@
 -- The marks that still count, or nil.
 local function remembered()
   local marks = nil
-  for token, score in pairs(record and record[MARKS] or {}) do
-    if now < math.floor(score / 4) * 1000 then
+  for token, found in pairs(record and record[MARKS] or {}) do
+    if now < found[UNTIL] then
       marks = marks or {}
-      marks[token] = score
+      marks[token] = found
     end
   end
   return marks
@@ -15,5 +15,5 @@ local function mark(token, reason)
   reason = marked(token) or reason
   record = record or {FORMAT, false, '', '', '', last, 0, 0, 0, 0, 0, 0, 0, 0, false, false}
   record[MARKS] = remembered() or {}
-  record[MARKS][token] = math.ceil((now + REPLAY) / 1000) * 4 + reason
+  record[MARKS][token] = {now + REPLAY, reason}
 end

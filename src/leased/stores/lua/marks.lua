@@ -1,7 +1,8 @@
 local ENDED, RETAKEN, FORCE_RELEASED = 0, 1, 2
+local UNTIL, REASON = 1, 2
 
 -- Why a token has ended, as long as that is remembered.
 local function marked(token)
-  local score = record and record[MARKS] and record[MARKS][token]
-  return score and now < math.floor(score / 4) * 1000 and score % 4 or nil
+  local found = record and record[MARKS] and record[MARKS][token]
+  return found and now < found[UNTIL] and found[REASON] or nil
 end

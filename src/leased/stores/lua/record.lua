@@ -5,8 +5,8 @@
 -- KEYS: the record, alone, so that a lock never lies in two places while a cluster moves its slot. ARGV[1]: what is
 -- added to the time, 0 except in tests. Times are microseconds: whole numbers, which Lua keeps exactly below 2^53.
 --
--- A record is a packed list. MARKS, where there are any, tells for each ended token 4 * (ms until which it is
--- remembered) + the reason. An open key of which nothing but its last fencing token is known has that for a record.
+-- A record is a packed list. MARKS, where there are any, has for each ended token until when it is remembered, and why
+-- it ended. An open key of which nothing but its last fencing token is known has that for a record.
 
 local FORMAT = 1
 local TOKEN, OWNER, HELD_BY, METADATA, FENCE, RENEWAL, ACQUIRED, EXPIRES, FREE = 2, 3, 4, 5, 6, 7, 8, 9, 10
