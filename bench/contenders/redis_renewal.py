@@ -12,6 +12,7 @@ from typing import Any
 from bench.worker import Run
 
 _STEP = 0.05
+_PATIENCE = 2.0
 
 
 @contextmanager
@@ -50,13 +51,13 @@ def redis_py(directory: Path, *, url: str, ttl: float) -> Iterator[Run]:
         client = redis.asyncio.Redis.from_url(url)
 
         async def keep(count: int, seconds: float) -> Any:
-            renewals = 0
+            renewals, going = 0, True
 
             async def one(number: int) -> None:
                 nonlocal renewals
                 lock = client.lock(f"peer-{number}", timeout=ttl)
                 await lock.acquire()
-                while True:
+                while going:  # its calls may swallow a cancellation
                     await asyncio.sleep(ttl / 3)
                     await lock.reacquire()
                     renewals += 1
@@ -72,9 +73,10 @@ def redis_py(directory: Path, *, url: str, ttl: float) -> Iterator[Run]:
             cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
             done = renewals - before
             failed = sum(task.done() for task in tasks)
+            going = False
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=_PATIENCE)
             return {"cpu": cpu, "wall": wall, "renewals": done, "lost": failed}
 
         yield lambda count, seconds: runner.run(keep(count, seconds))

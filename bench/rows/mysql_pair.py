@@ -8,7 +8,7 @@ from bench.measure import Result, at_most
 from bench.plan import Plan
 from bench.rows.sides import Sides, compare
 
-_ROUNDS = 20
+_ROUNDS = 15
 _BLOCK = 0.05
 _BLOCKING = Sides(
     ours={"leased": "pairs:blocking", "leased, `with`": "pairs:blocking_block"},

@@ -8,8 +8,8 @@ from bench.measure import Result, Table, Verdict, ahead, at_most
 from bench.plan import Plan
 from bench.rows.sides import Sides, compare
 
-_ROUNDS = 20
-_BLOCK = 0.04
+_ROUNDS = 15
+_BLOCK = 0.03
 _COMMITS = {"on": "every commit on disk", "off": "`synchronous_commit = off`"}
 _BLOCKING = Sides(
     ours={"leased": "pairs:blocking", "leased, `with`": "pairs:blocking_block"},

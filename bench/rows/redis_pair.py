@@ -8,8 +8,8 @@ from bench.measure import Result, ahead, at_most, less_cpu
 from bench.plan import Plan
 from bench.rows.sides import Sides, compare
 
-_ROUNDS = 25
-_BLOCK = 0.03
+_ROUNDS = 20
+_BLOCK = 0.02
 _BLOCKING = Sides(
     ours={"leased": "pairs:blocking", "leased, `with`": "pairs:blocking_block"},
     floors={"bare socket": "redis_pair:raw", "redis-py's calls": "redis_pair:bare"},
