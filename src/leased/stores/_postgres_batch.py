@@ -36,7 +36,11 @@ _NO_WAIT = b"100ms"
 
 @dataclass(frozen=True)
 class ForMany:
-    """The statements of `Statements`, each for arrays of keys in place of one, in the order of the keys' bytes."""
+    """The statements of `Statements`, each for arrays of keys in place of one, in the order of the keys' bytes.
+
+    What was locked is written by its place in the table, which saves another search for its key. A row that somebody
+    has changed between the beginning of the statement and its lock has moved, and is left.
+    """
 
     say: Statements
 
@@ -87,9 +91,9 @@ class ForMany:
         return statement(
             f"""
             WITH mine AS MATERIALIZED (
-                SELECT a.key, a.number, a.ttl
+                SELECT r.ctid AS place, a.number, a.ttl
                 FROM unnest($2, $3, $4, $5) AS a(key, token, number, ttl) CROSS JOIN LATERAL (
-                    SELECT FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
+                    SELECT r.ctid FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
                         AND r.renewal < a.number AND {now} < r.acquired_at + r.expires_in FOR UPDATE SKIP LOCKED
                 ) AS r
             )
@@ -97,7 +101,7 @@ class ForMany:
                 SELECT e.expires_in, {closed}, {self.say.day(f"r.acquired_at + {closed}")}
                 FROM (SELECT least({now} - r.acquired_at + m.ttl, r.max_hold) AS expires_in OFFSET 0) AS e
             )
-            FROM mine AS m WHERE r.namespace = $1 AND r.key = m.key
+            FROM mine AS m WHERE r.ctid = m.place
             RETURNING r.key, r.fencing_token, r.acquired_at + r.expires_in, {now}, r.owner
             """,
             BYTES,
@@ -112,13 +116,13 @@ class ForMany:
         return statement(
             f"""
             WITH mine AS MATERIALIZED (
-                SELECT a.key FROM unnest($2, $3) AS a(key, token) CROSS JOIN LATERAL (
-                    SELECT FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
+                SELECT r.ctid AS place FROM unnest($2, $3) AS a(key, token) CROSS JOIN LATERAL (
+                    SELECT r.ctid FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
                         AND NOT r.late AND {now} < r.acquired_at + r.expires_in FOR UPDATE SKIP LOCKED
                 ) AS r
             )
             UPDATE {record} AS r SET token = NULL, free_in = greatest({now} - r.acquired_at, r.hold_at_least)
-            FROM mine AS m WHERE r.namespace = $1 AND r.key = m.key
+            FROM mine AS m WHERE r.ctid = m.place
             RETURNING r.key, CASE WHEN r.watched_until > {now} THEN {self.say.told} END
             """,
             BYTES,
