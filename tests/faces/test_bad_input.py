@@ -305,7 +305,7 @@ BAD_URLS: list[tuple[Any, type[Exception], str]] = [
     ("/var/locks.db", InvalidRequest, "scheme"),
     ("1memory:", InvalidRequest, "scheme"),
     ("nonsense:", InvalidRequest, "nonsense"),
-    ("redis://localhost", StoreNotUsable, "redis"),
+    ("redis://localhost/name", InvalidRequest, "database"),
     ("https://locks.example", StoreNotUsable, "https"),
     ("memory:?unknown=1", InvalidRequest, "memory"),
     ("memory:?leased_unknown=1", InvalidRequest, "leased_unknown"),

@@ -88,8 +88,15 @@ class Commands:
         if terms is not self._terms:
             self._packed_terms, self._terms = _packed_terms(terms), terms
         owner = _NOTHING if claim.owner is None else bulk(b"=" + claim.owner.encode())
-        late = _YES if claim.late else _NO
-        rest = b"%b%b%b%b%b" % (_token(claim.token), owner, _duration(claim.ttl), late, self._packed_terms)
+        ttl = b"%d" % math.ceil(claim.ttl * SECOND)
+        rest = b"$32\r\n%b\r\n%b$%d\r\n%b\r\n%b%b" % (
+            sha256(claim.token.encode()).digest(),
+            owner,
+            len(ttl),
+            ttl,
+            _YES if claim.late else _NO,
+            self._packed_terms,
+        )
         command = self._command(ACQUIRE, claim.key, rest, lasts=True)
         if self._undoable:
             command.undo = self.abandon(claim.key, claim.token)[0]
@@ -120,7 +127,8 @@ class Commands:
 
     def _command(self, script: Script, key: str, rest: bytes, *, lasts: bool = False) -> Command:
         name = self._names.record(key)
-        return Command(script, name, rest=b"%b%b%b" % (bulk(name), self._offset, rest), lasts=lasts)
+        whole = b"$%d\r\n%b\r\n%b%b" % (len(name), name, self._offset, rest)
+        return Command(script, name, rest=whole, lasts=lasts)
 
 
 def _packed_terms(terms: Terms) -> bytes:

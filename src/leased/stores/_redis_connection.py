@@ -92,11 +92,13 @@ class BlockingConnection:
                 if written == len(data):
                     break
                 data, left = data[written:], give_up_at - now()
-            while len(answers) < count:
+            while True:
                 if not self._poll.poll(max(left, 0.0) * 1000.0):
                     raise TimeoutError
                 self.read(answers)
-                left = give_up_at - now() if len(answers) < count else 0.0
+                if len(answers) >= count:
+                    break
+                left = give_up_at - now()
         except (OSError, NotRedis) as error:
             raise Cut(_why(error, seconds), sent=sent, answers=answers) from error
         return answers

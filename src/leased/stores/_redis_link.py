@@ -89,7 +89,15 @@ class Link:
         self, commands: Sequence[Command], *, seconds: float, check: Callable[[], None] = nothing
     ) -> list[Any]:
         """See `Links`."""
-        answers = await self.answers(commands, seconds=seconds, check=check)
+        give_up_at = self._clock.now() + seconds
+        if len(commands) == 1 and not self._confirmations:  # nearly always: then every step counts
+            by_hash = [commands[0].script.by_hash + commands[0].rest]
+            answers = await self.send(by_hash[0], count=1, give_up_at=give_up_at, check=check)
+            if type(answers[0]) is list:
+                return answers
+            answers = await self._teach(answers, commands, by_hash, give_up_at=give_up_at, asking=False)
+        else:
+            answers = await self.answers(commands, seconds=seconds, check=check)
         return [
             refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
         ]
@@ -111,47 +119,64 @@ class Link:
         before = _ASKING if asking else b""
         by_hash = [before + command.script.by_hash + command.rest for command in commands]
         answers = await self._ask(by_hash, commands, give_up_at=give_up_at, check=check, asking=asking)
+        return await self._teach(answers, commands, by_hash, give_up_at=give_up_at, asking=asking)
+
+    async def _teach(
+        self,
+        answers: list[Any],
+        commands: Sequence[Command],
+        by_hash: Sequence[bytes],
+        *,
+        give_up_at: float,
+        asking: bool,
+    ) -> list[Any]:
+        """The answers, once those who met a server without their script have sent it along."""
         unknown = [place for place, answer in enumerate(answers) if _is_refusal(answer, "NOSCRIPT")]
-        if unknown:
-            texts: dict[int, bytes] = {}
-            for place in unknown:  # the text once: those after it find the script by its hash
-                script = commands[place].script
-                texts.setdefault(id(script), before + script.by_text + commands[place].rest)
-            again = [texts.pop(id(commands[place].script), by_hash[place]) for place in unknown]
-            asked = [commands[place] for place in unknown]
-            try:
-                found = await self._ask(again, asked, give_up_at=give_up_at, check=check, asking=asking)
-            except StoreUnavailable as error:
-                found = [error] * len(again)
-            for place, answer in zip(unknown, found, strict=True):
-                answers[place] = answer
+        if not unknown:
+            return answers
+        texts: dict[int, bytes] = {}
+        for place in unknown:  # the text once: those after it find the script by its hash
+            script = commands[place].script
+            texts.setdefault(id(script), (_ASKING if asking else b"") + script.by_text + commands[place].rest)
+        again = [texts.pop(id(commands[place].script), by_hash[place]) for place in unknown]
+        asked = [commands[place] for place in unknown]
+        try:
+            found = await self._ask(again, asked, give_up_at=give_up_at, check=nothing, asking=asking)
+        except StoreUnavailable as error:
+            found = [error] * len(again)
+        for place, answer in zip(unknown, found, strict=True):
+            answers[place] = answer
         return answers
 
     async def send(
         self, data: bytes, *, count: int, give_up_at: float, check: Callable[[], None] = nothing
     ) -> list[Any]:
         """The answers to what is sent in one go, refusals and failures in their places."""
-        for tries_left in reversed(range(_TRIES)):
+        tries_left = _TRIES
+        while True:
             connection = await self._pool.take(max(give_up_at - self._clock.now(), 0.0))
-            kept = False
             try:
                 check()
                 answers = await connection.exchange(data, count=count, seconds=give_up_at - self._clock.now())
-                kept = not any(_is_refusal(answer, "READONLY") for answer in answers)
             except Cut as cut:
+                self._pool.drop(connection)
+                tries_left -= 1
                 if not cut.sent and tries_left:
                     continue
                 failure = cut_off(cut, self._address.shown)
                 if not cut.sent:
                     raise failure from cut
                 return [*cut.answers, *[failure] * (count - len(cut.answers))]
-            finally:
-                (self._pool.give if kept else self._pool.drop)(connection)
-            if not kept:  # nor may the others be used: they lead to the same server
-                for other in list(self._connections):
+            except BaseException:
+                self._pool.drop(connection)
+                raise
+            if any(_is_refusal(answer, "READONLY") for answer in answers if type(answer) is ServerError):
+                self._pool.drop(connection)
+                for other in list(self._connections):  # they lead to the same server
                     other.stale = True
+            else:
+                self._pool.give(connection)
             return answers
-        raise AssertionError("the last try ends in an answer or an error")
 
     def check_open(self) -> None:
         """See `Links`."""
@@ -174,6 +199,8 @@ class Link:
         each = 2 if asking else 1
         count = len(commands) * each
         if not self._confirmations or not any(command.lasts for command in commands):
+            if count == 1:
+                return await self.send(data[0], count=1, give_up_at=give_up_at, check=check)
             answers = await self.send(b"".join(data), count=count, give_up_at=give_up_at, check=check)
             return answers[each - 1 :: each]
         patience = max(1, int((give_up_at - self._clock.now()) * 1000.0 * _SHARE_OF_WAIT))

@@ -43,6 +43,7 @@ _CONNECTIONS = 4
 _MOST_CONNECTIONS = 1000
 _SCAN = 1000
 _STATUSES = 200
+_COMPARE_EVERY = 0.1
 _log = logging.getLogger("leased")
 
 
@@ -65,6 +66,8 @@ class RedisStore:
         self._server_clock = ServerClock(options.clock, options, shown=address.shown)
         self._met: dict[Node, Assurance] = {}
         self._warned = False
+        self._requires = options.require is not None
+        self._compare_at = 0.0
         linking = Linking(
             face=face, clock=options.clock, most=most, confirmations=self._confirmations, on_connect=self._meet
         )
@@ -177,17 +180,27 @@ class RedisStore:
         self._standing.read(min(self._met.values(), key=lambda assurance: exclusivity_rank(assurance.exclusive)))
 
     async def _ask(self, command: Command, reading: Reading, *, timeout: float) -> Any:
-        answers = await self._run([command], timeout=timeout)
-        return _read(answers[0], reading)
+        (answer,) = await self._run([command], timeout=timeout)
+        return _read(answer, reading)
 
     async def _run(self, commands: Sequence[Command], *, timeout: float) -> Sequence[Any]:
         asked_at = self._clock.now()
-        check = self._standing.check if any(command.script is ACQUIRE for command in commands) else nothing
-        answers = await self._links.run(commands, seconds=timeout, check=check)
-        last = answers[-1]
-        if type(last) is list and self._address.kind != "cluster":  # each node has a clock of its own
-            self._server_clock.read((last[0] - self._commands.offset) / SECOND, asked_at=asked_at)
+        answers = await self._links.run(commands, seconds=timeout, check=self._check_of(commands))
+        if asked_at >= self._compare_at:
+            self._compare_at = asked_at + _COMPARE_EVERY
+            self._compare(answers[-1], asked_at)
         return answers
+
+    def _check_of(self, commands: Sequence[Command]) -> Callable[[], None]:
+        """What is checked before anything is sent: grants need what `require` asks for."""
+        if self._requires and any(command.script is ACQUIRE for command in commands):
+            return self._standing.check
+        return nothing
+
+    def _compare(self, answer: Any, asked_at: float) -> None:
+        """Compare the server's clock with the local one; in a cluster each node has another."""
+        if type(answer) is list and self._address.kind != "cluster":
+            self._server_clock.read((answer[0] - self._commands.offset) / SECOND, asked_at=asked_at)
 
     async def _keys(self, prefix: str, *, after: str, give_up_at: float) -> builtins.list[str]:
         """All keys that begin so and come after another, in the order of their bytes, open ones among them."""
