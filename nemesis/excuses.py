@@ -44,7 +44,11 @@ class Excuses:
                 return self._use("forced release")
         for fault in self._losses(earlier):
             if later.granted >= fault.began and until <= fault.gone + earlier.ttl + SLACK:
-                return self._use("fail-over")
+                return self._use("fail-over")  # the earlier one was forgotten
+        for fault in self._losses(later):
+            split = earlier.contact(later.granted) >= fault.began - SLACK
+            if split and until <= fault.gone + later.ttl + SLACK:
+                return self._use("fail-over")  # of two primaries the old one granted later, and was forgotten
         return None
 
     def revived(self, earlier: Hold, later: Hold, call: Call) -> str | None:

@@ -12,10 +12,14 @@ from nemesis.coverage import WORKERS, counts, missing
 from nemesis.fleet import Fleet
 from nemesis.history import Recorder, now, read
 from nemesis.judge import Verdict, judge
-from nemesis.stage import Scenario, Stage
+from nemesis.stage import Scenario, Stage, broken
 
 CALM = 4.0
 """Seconds before the end from which on no server is broken."""
+
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks whether servers are as they were left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,24 @@ class _Breaking:
         if self._error is not None:
             raise self._error
 
+    def _watch(self, until: float) -> None:
+        """Break nothing until this time; record what the servers do by themselves meanwhile."""
+        well_at = now()
+        while (at := now()) < until:
+            if self._stage.undisturbed():
+                well_at = at
+                time.sleep(min(LOOK_EVERY, max(until - now(), 0.0)))
+            else:
+                with broken(self._recorder, "replaced unordered", loses=True, at=well_at) as fault:
+                    self._stage.settle()
+                    fault.gone()
+
     def _run(self) -> None:
         try:
             while self._stage.faults and now() < self._until:
-                time.sleep(self._chance.uniform(0.5, 4.0))
+                self._watch(now() + self._chance.uniform(0.5, 4.0))
                 if now() < self._until:
                     self._chance.choice(self._stage.faults)(self._recorder, self._chance)
+            self._watch(self._until + CALM)
         except BaseException as error:  # noqa: BLE001 (raised by `join`)
             self._error = error

@@ -11,6 +11,9 @@ from typing import Any
 from nemesis.history import Line
 
 NEVER = math.inf
+CLOCK_MARGIN, STEP_MARGIN = 0.02, 0.05
+"""What a holder gives up of its lease: a share, and seconds. Stated by the product, and repeated here on purpose."""
+
 GIVING_UP = frozenset({"release", "leave", "abandon", "drop"})
 """Calls with which a holder gives up its belief."""
 
@@ -115,6 +118,10 @@ class Hold:
             default=-NEVER,
         )
 
+    def contact(self, at: float = NEVER) -> float:
+        """When the answer was asked for by which the holder believed, as it last saw before a time."""
+        return self.until(at) - usable(self.ttl)
+
     @property
     def belief(self) -> tuple[float, float]:
         """From when until when its holder believed; empty where the end is not after the beginning."""
@@ -158,6 +165,11 @@ class Run:
     def stopped(self, who: str, began: float, ended: float) -> float:
         """For how many seconds of that time a process was stopped."""
         return sum(max(0.0, min(stop[1], ended) - max(stop[0], began)) for stop in self.stops.get(who, ()))
+
+
+def usable(ttl: float) -> float:
+    """For how long a holder may believe after it asked, at the most."""
+    return ttl * (1 - CLOCK_MARGIN) - STEP_MARGIN
 
 
 def put_together(lines: Sequence[Line]) -> Run:
@@ -218,18 +230,10 @@ def _faults(lines: Sequence[Line]) -> list[Fault]:
         if line.what == "fault":
             ended = healed.get(line.op)
             end = NEVER if ended is None else ended.at
-            loses = bool(line.data["loses"]) or (ended is not None and bool(ended.data["loses"]))
-            faults.append(
-                Fault(
-                    line.op,
-                    str(line.data["name"]),
-                    line.at,
-                    gone.get(line.op, end),
-                    end,
-                    loses,
-                    bool(line.data["hurts"]),
-                )
-            )
+            known = line.data if ended is None else ended.data
+            loses, hurts = bool(known["loses"]), bool(known["hurts"])
+            name = str(line.data["name"])
+            faults.append(Fault(line.op, name, line.at, gone.get(line.op, end), end, loses=loses, hurts=hurts))
     return faults
 
 

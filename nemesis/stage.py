@@ -23,10 +23,16 @@ Fault = Callable[[Recorder, Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Running servers: the URL for workers, and what may be broken meanwhile."""
+    """Running servers: the URL for workers, and what may be broken meanwhile.
+
+    Servers that replace each other may do so although nobody broke them, on a machine that is busy: `undisturbed` says
+    whether they are as the last fault left them, and `settle` waits until they are well and takes that as it is.
+    """
 
     url: str
     faults: Sequence[Fault] = ()
+    undisturbed: Callable[[], bool] = lambda: True
+    settle: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +46,39 @@ class Scenario:
 
 
 class Break:
-    """A fault while it lasts. Whether it `loses` can turn out late: a server that was slow may have been replaced."""
+    """A fault while it lasts. Whether it `loses` or `hurts` can turn out late: servers may do more than was ordered."""
 
-    def __init__(self, recorder: Recorder, op: str, *, loses: bool) -> None:
+    def __init__(self, recorder: Recorder, op: str, *, loses: bool, hurts: bool) -> None:
         """A fault that this recorder calls `op`."""
         self._recorder = recorder
         self._op = op
         self.loses = loses
+        self.hurts = hurts
 
     def gone(self) -> None:
         """From now on nobody can reach the data any more that this fault may have lost."""
         self._recorder.record("gone", op=self._op)
 
+    def got_out_of_hand(self) -> None:
+        """A server was replaced by another one that nobody had ordered, until now."""
+        self.loses = self.hurts = True
+        self.gone()
+
 
 @contextmanager
-def broken(recorder: Recorder, name: str, *, loses: bool = False, hurts: bool = True) -> Iterator[Break]:
+def broken(
+    recorder: Recorder, name: str, *, loses: bool = False, hurts: bool = True, at: float | None = None
+) -> Iterator[Break]:
     """Record a fault around the block. With `loses` grants may be forgotten; say when the old data is `gone`.
 
-    One that does not hurt is a thing of every day, which no caller may notice by an error.
+    One that does not hurt is a thing of every day, which no caller may notice by an error. It began now, unless it is
+    said when.
     """
     op = recorder.new_op()
-    fault = Break(recorder, op, loses=loses)
-    recorder.record("fault", op=op, name=name, loses=loses, hurts=hurts)
+    fault = Break(recorder, op, loses=loses, hurts=hurts)
+    recorder.record("fault", at=at, op=op, name=name, loses=loses, hurts=hurts)
     yield fault
-    recorder.record("healed", op=op, loses=fault.loses)
+    recorder.record("healed", op=op, loses=fault.loses, hurts=fault.hurts)
 
 
 def wait_until(what: str, met: Callable[[], bool], *, within: float = 30.0) -> None:

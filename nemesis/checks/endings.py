@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nemesis.checks.violation import Violation
 from nemesis.excuses import Excuses
-from nemesis.run import NEVER, Call, Hold, Run
-
-CLOCK_MARGIN, STEP_MARGIN = 0.02, 0.05
-"""What a holder gives up of its lease: a share, and seconds. Stated by the product, and repeated here on purpose."""
+from nemesis.run import NEVER, Call, Hold, Run, usable
 
 ROUNDING = 0.01
 """Seconds between what a holder read of its handle and the time that stands beside it, at the most."""
@@ -45,14 +42,13 @@ def belief_in_time(run: Run, excuses: Excuses) -> Iterator[Violation]:
     for hold in _all(run):
         if hold.kept:
             continue
-        usable = hold.ttl * (1 - CLOCK_MARGIN) - STEP_MARGIN
         renewals = [call for call in hold.calls if call.call == "renew" and call.outcome == "ok"]
         for line in hold.sights:
             contact = max([hold.granted, *(call.answered for call in renewals if call.asked <= line.at)])
             if (
                 line.at < hold.given_up
                 and not line.data["lost"]
-                and max(line.at, float(line.data["until"])) > contact + usable + ROUNDING
+                and max(line.at, float(line.data["until"])) > contact + usable(hold.ttl) + ROUNDING
             ):
                 late = max(line.at, float(line.data["until"])) - contact
                 text = f"{hold.key!r}: {hold.op} (ttl {hold.ttl} s) believed {late:.3f} s after the last answer"

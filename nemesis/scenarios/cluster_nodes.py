@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import redis
+
 from leased.stores._redis_names import Names
 from nemesis.scenarios.replication import is_replica, linked
-from nemesis.stage import wait_until
+from nemesis.stage import Break, wait_until
 from tests.servers.process import Server
 from tests.servers.valkey import client_of, recipe
 
@@ -20,6 +22,7 @@ class Nodes:
         """A cluster of these, so far."""
         self._servers = [*servers]
         self._primaries = len(servers)
+        self._known = [*servers]
 
     def add_replica(self, primary: Server, *, settings: Mapping[str, str], closing: ExitStack) -> Server:
         """Start another node, which follows this one and has what it has; it is closed with the rest."""
@@ -59,9 +62,25 @@ class Nodes:
         """Those that follow nobody."""
         return [server for server in self._servers if not is_replica(server)]
 
+    def undisturbed(self) -> bool:
+        """Whether the same nodes are primaries as when all was well last."""
+        try:
+            return self.primaries() == self._known
+        except (OSError, redis.RedisError):
+            return True  # one is too busy to say
+
     def settle(self) -> None:
         """Wait until every node agrees that all is well: all slots served, and every primary followed by one."""
         wait_until("a cluster that agrees", self._settled)
+        self._known = self.primaries()
+
+    def settle_as(self, fault: Break, *, old: Server | None = None, new: Server | None = None) -> None:
+        """As `settle`; if then others are primaries than before, but for `new` in the place of `old`, the fault went
+        further than it should."""
+        expected = [new if server is old else server for server in self._known]
+        self.settle()
+        if {server.port for server in self._known} != {server.port for server in expected if server}:
+            fault.got_out_of_hand()
 
     def _settled(self) -> bool:
         for server in self._servers:

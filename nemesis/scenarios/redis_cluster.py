@@ -12,7 +12,7 @@ from nemesis.fleet import KEYS
 from nemesis.history import Recorder
 from nemesis.scenarios.cluster_nodes import Nodes, slot_of
 from nemesis.scenarios.replication import cut_off, is_replica, join
-from nemesis.stage import Scenario, Stage, broken, wait_until
+from nemesis.stage import Break, Scenario, Stage, broken, wait_until
 from tests.servers import valkey
 from tests.servers.process import Server
 from tests.servers.valkey import client_of
@@ -30,7 +30,7 @@ def _cluster() -> Iterator[Stage]:
         for primary in group.nodes:
             nodes.add_replica(primary, settings=settings, closing=closing)
         nodes.settle()
-        yield Stage(group.url, [partial(fault, nodes) for fault in _FAULTS])
+        yield Stage(group.url, [partial(fault, nodes) for fault in _FAULTS], nodes.undisturbed, nodes.settle)
 
 
 def _stall(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
@@ -40,8 +40,7 @@ def _stall(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
         node.pause()
         time.sleep(seconds)
         node.resume()
-        nodes.settle()
-        fault.loses = is_replica(node)
+        nodes.settle_as(fault)
 
 
 def _crash(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
@@ -51,8 +50,7 @@ def _crash(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
         node.kill()
         time.sleep(chance.uniform(0.0, NODE_TIMEOUT / 4))
         node.start()
-        nodes.settle()
-        fault.loses = is_replica(node)
+        nodes.settle_as(fault)
 
 
 def _stall_until_replaced(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
@@ -65,7 +63,7 @@ def _stall_until_replaced(nodes: Nodes, recorder: Recorder, chance: Random) -> N
         old.resume()
         wait_until("the old one's obedience", lambda: is_replica(old))
         fault.gone()
-        nodes.settle()
+        nodes.settle_as(fault, old=old, new=new)
 
 
 def _lose(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
@@ -78,7 +76,7 @@ def _lose(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
         old.kill()
         fault.gone()
         wait_until("a new primary", lambda: not is_replica(new))
-        _come_back(nodes, old=old, new=new)
+        _come_back(nodes, fault, old=old, new=new)
 
 
 def _take_over(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
@@ -92,17 +90,17 @@ def _take_over(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
             client.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
         wait_until("the old one's obedience", lambda: is_replica(old))
         fault.gone()
-        _come_back(nodes, old=old, new=new)
+        _come_back(nodes, fault, old=old, new=new)
 
 
 def _hand_over(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
     """A node hands over to its replica, which waits until it has everything: nothing may be lost."""
     old = nodes.serving(_slot(chance))
     new = nodes.replica_of(old)
-    with broken(recorder, "node handed over", hurts=False), client_of(new.place) as client:
+    with broken(recorder, "node handed over", hurts=False) as fault, client_of(new.place) as client:
         client.execute_command("CLUSTER", "FAILOVER")
         wait_until("a new primary", lambda: not is_replica(new) and is_replica(old))
-        nodes.settle()
+        nodes.settle_as(fault, old=old, new=new)
 
 
 def _move(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
@@ -111,7 +109,7 @@ def _move(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
     source = nodes.serving(slot)
     target = chance.choice([node for node in nodes.primaries() if node is not source])
     with (
-        broken(recorder, f"slot {slot} moved", hurts=False),
+        broken(recorder, f"slot {slot} moved", hurts=False) as fault,
         client_of(source.place) as giving,
         client_of(target.place) as taking,
     ):
@@ -124,21 +122,21 @@ def _move(nodes: Nodes, recorder: Recorder, chance: Random) -> None:
         for client in (taking, giving):
             client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", nodes.id_of(target))
         wait_until("the new place of a slot", lambda: nodes.serving(slot) is target)
-        nodes.settle()
+        nodes.settle_as(fault)
 
 
 def _slot(chance: Random) -> int:
     return slot_of(chance.choice(KEYS))
 
 
-def _come_back(nodes: Nodes, *, old: Server, new: Server) -> None:
+def _come_back(nodes: Nodes, fault: Break, *, old: Server, new: Server) -> None:
     """The old primary, and the setting that kept the new one from learning."""
     old.start()
     with client_of(new.place) as client:
         client.config_set("masterauth", "")
     wait_until("the old one's obedience", lambda: is_replica(old))
     join(old)
-    nodes.settle()
+    nodes.settle_as(fault, old=old, new=new)
 
 
 _FAULTS: tuple[Callable[[Nodes, Recorder, Random], None], ...] = (

@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
+import redis
+
 from nemesis.history import Recorder
 from nemesis.scenarios.redis_server import pause
-from nemesis.scenarios.replication import cut_off, follow, is_replica, join
-from nemesis.stage import Scenario, Stage, broken, wait_until
+from nemesis.scenarios.replication import cut_off, follow, is_replica, join, linked
+from nemesis.stage import Break, Scenario, Stage, broken, wait_until
 from tests.servers.process import Server
 from tests.servers.valkey import client_of
-from tests.servers.valkey_groups import MASTER_NAME, Group, master_of, start_sentinels
+from tests.servers.valkey_groups import MASTER_NAME, Group, start_sentinels
 
-DOWN_AFTER = 0.5
+DOWN_AFTER = 1.0
 """Seconds of silence after which sentinels replace a primary."""
+
+
+class _Watched:
+    """A primary and a replica under the eyes of sentinels, as they were last."""
+
+    def __init__(self, group: Group) -> None:
+        self.sentinels = group.sentinels
+        self.primary, self.replica = group.nodes
+
+    def undisturbed(self) -> bool:
+        """Whether nobody was promoted since."""
+        try:
+            return not is_replica(self.primary) and is_replica(self.replica)
+        except (OSError, redis.RedisError):
+            return True  # it is too busy to say
+
+    def settle(self) -> None:
+        """Wait until one follows the other, and the sentinels would promote it; take them as they then are."""
+        wait_until("a replica that could be promoted", self._settled)
+        self.primary, self.replica = self._roles()
+
+    def settle_as(self, fault: Break, *, primary: Server) -> None:
+        """As `settle`; if then another one is the primary, the fault went further than it should."""
+        self.settle()
+        if self.primary is not primary:
+            fault.got_out_of_hand()
+
+    def _roles(self) -> tuple[Server, Server]:
+        primary, replica = sorted((self.primary, self.replica), key=is_replica)
+        return primary, replica
+
+    def _settled(self) -> bool:
+        primary, replica = self._roles()
+        if is_replica(primary) or not is_replica(replica) or not linked(replica):
+            return False
+        for sentinel in self.sentinels:
+            with client_of(sentinel.place) as client:
+                named: Any = client.sentinel_get_master_addr_by_name(MASTER_NAME)
+                known = [one for one in client.sentinel_slaves(MASTER_NAME) if int(one["port"]) == replica.port]
+            if int(named[1]) != primary.port or not known or known[0]["master-link-status"] != "ok":
+                return False
+            if known[0]["is_sdown"] or known[0]["is_disconnected"] or not known[0]["is_slave"]:
+                return False
+        return True
 
 
 @contextmanager
@@ -27,58 +74,54 @@ def _sentinels() -> Iterator[Stage]:
             with client_of(sentinel.place) as client:  # the next fail-over may not begin before twice that
                 client.execute_command("SENTINEL", "SET", MASTER_NAME, "failover-timeout", "1000")
                 client.execute_command("SENTINEL", "DEBUG", "INFO-PERIOD", "500")
-
-        def lose(recorder: Recorder, chance: Random) -> None:
-            _lose(group, recorder, unreplicated=chance.uniform(0.1, 1.0))
-
-        def replace(recorder: Recorder, chance: Random) -> None:
-            _replace(group, recorder, chance=chance)
-
-        def stall(recorder: Recorder, chance: Random) -> None:
-            pause(_pair(group)[0], recorder, seconds=chance.uniform(0.05, DOWN_AFTER / 3))
-
-        def silence(recorder: Recorder, chance: Random) -> None:
-            pause(chance.choice(group.sentinels), recorder, seconds=chance.uniform(0.5, 2.0))
-
-        yield Stage(group.url, (lose, lose, replace, stall, silence))
+        watched = _Watched(group)
+        watched.settle()
+        yield Stage(group.url, [partial(fault, watched) for fault in _FAULTS], watched.undisturbed, watched.settle)
 
 
-def _pair(group: Group) -> tuple[Server, Server]:
-    """The primary and the replica, as the sentinels see them now."""
-    port = master_of(group)[1]
-    primary, replica = sorted(group.nodes, key=lambda node: node.port != port)
-    return primary, replica
-
-
-def _lose(group: Group, recorder: Recorder, *, unreplicated: float) -> None:
+def _lose(watched: _Watched, recorder: Recorder, chance: Random) -> None:
     """The primary dies, with grants that its replica never saw; sentinels promote the replica."""
-    old, new = _pair(group)
+    old, new = watched.primary, watched.replica
+    unreplicated = chance.uniform(0.1, 1.0)
     with broken(recorder, f"primary killed, {unreplicated:.1f} s of it lost", loses=True) as fault:
         cut_off(new, primary=old)
         time.sleep(unreplicated)
         old.kill()
         fault.gone()
-        _wait_for_primary(group, new)
-    old.start()
-    _rejoin(group, old, primary=new)
+        _wait_for_primary(watched, new)
+        old.start()
+        follow(old, new)
+        join(old)
+        watched.settle_as(fault, primary=new)
 
 
-def _replace(group: Group, recorder: Recorder, *, chance: Random) -> None:
+def _replace(watched: _Watched, recorder: Recorder, chance: Random) -> None:
     """The primary stalls until it has been replaced, and goes on for a while as if nothing had happened."""
-    old, new = _pair(group)
+    old, new = watched.primary, watched.replica
     with broken(recorder, "primary stalled and replaced", loses=True) as fault:
         old.pause()
-        _wait_for_primary(group, new)
+        _wait_for_primary(watched, new)
         old.resume()
         time.sleep(chance.uniform(0.0, 1.0))
         follow(old, new)
         fault.gone()
-    _rejoin(group, old, primary=new)
+        join(old)
+        watched.settle_as(fault, primary=new)
 
 
-def _wait_for_primary(group: Group, server: Server) -> None:
+def _stall(watched: _Watched, recorder: Recorder, chance: Random) -> None:
+    """The primary stalls, too briefly to be replaced."""
+    pause(watched.primary, recorder, seconds=chance.uniform(0.05, DOWN_AFTER / 4))
+
+
+def _silence(watched: _Watched, recorder: Recorder, chance: Random) -> None:
+    """A sentinel stalls."""
+    pause(chance.choice(watched.sentinels), recorder, seconds=chance.uniform(0.5, 2.0))
+
+
+def _wait_for_primary(watched: _Watched, server: Server) -> None:
     def agreed() -> bool:
-        for sentinel in group.sentinels:
+        for sentinel in watched.sentinels:
             with client_of(sentinel.place) as client:
                 found: Any = client.sentinel_get_master_addr_by_name(MASTER_NAME)
             if int(found[1]) != server.port:
@@ -88,23 +131,7 @@ def _wait_for_primary(group: Group, server: Server) -> None:
     wait_until("a new primary", agreed)
 
 
-def _rejoin(group: Group, server: Server, *, primary: Server) -> None:
-    """Let the old primary follow the new one, until the sentinels would promote it."""
-    follow(server, primary)
-    join(server)
-
-    def known() -> bool:
-        for sentinel in group.sentinels:
-            with client_of(sentinel.place) as client:
-                found = [one for one in client.sentinel_slaves(MASTER_NAME) if int(one["port"]) == server.port]
-            if not found or found[0]["is_sdown"] or found[0]["is_disconnected"] or not found[0]["is_slave"]:
-                return False
-            if found[0]["master-link-status"] != "ok":
-                return False
-        return True
-
-    wait_until("a replica that could be promoted", known)
-
+_FAULTS: tuple[Callable[[_Watched, Recorder, Random], None], ...] = (_lose, _lose, _replace, _stall, _silence)
 
 SCENARIOS = (
     Scenario(

@@ -114,7 +114,7 @@ class Story:
         op = f"nemesis#{self._ops}"
         self.add("fault", began, who="nemesis", op=op, name="fault", loses=loses, hurts=hurts)
         self.add("gone", gone, who="nemesis", op=op)
-        self.add("healed", healed, who="nemesis", op=op, loses=loses)
+        self.add("healed", healed, who="nemesis", op=op, loses=loses, hurts=hurts)
 
     def verdict(self, *, ended: float = 100.0) -> Verdict:
         """What the judge says to a run that ended then."""

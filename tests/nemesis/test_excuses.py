@@ -82,6 +82,20 @@ def test_a_later_grant_that_was_forgotten_gives_way() -> None:
     assert story.verdict().valid
 
 
+def test_two_primaries_may_both_grant() -> None:
+    """While the old primary still answers, it may grant what the new one has granted: for one ttl after it is gone."""
+    cases: tuple[tuple[list[float], bool], ...] = (([], True), ([2.2], False))
+    for renewals, valid in cases:
+        story = Story()
+        new = story.grant(1.4, 10, exclusive=LOSES)
+        story.fault(1.3, 1.75, 2.5, loses=True)
+        old = story.grant(1.7, 11, who="b", exclusive=LOSES)
+        for at in renewals:
+            story.renew(at, new)
+            story.renew(at + 0.2, old, who="b")
+        assert ("exclusion" not in story.broken()) is valid
+
+
 def test_an_early_loss_by_fail_over() -> None:
     """What was granted before the old data was gone may be lost early; what was granted or renewed after it may not."""
     for granted_at, renewed_at, valid in ((1.0, None, True), (1.35, None, False), (1.0, 1.55, False)):
