@@ -33,10 +33,9 @@ class AsyncLink:
         """The answer to one statement within so many seconds, or `Trouble`."""
         self._asking = True
         alarm = self._loop.call_later(max(seconds, 0.0), self._transport.abort)
+        connection = self._connection
         try:
-            cursor = self._connection.cursor()
-            await cursor.execute(statement)
-            rows = await cursor.fetchall()
+            changed = await connection.query(statement)  # what a cursor would do, without one
         except (self._errors, *GARBAGE) as error:
             found = trouble(error)
             self._asking = not found.answered
@@ -44,7 +43,7 @@ class AsyncLink:
         finally:
             alarm.cancel()
         self._asking = False
-        return Answer(tuple(rows), cursor.rowcount, cursor.lastrowid or 0)
+        return Answer(connection._result.rows or (), changed, connection.insert_id())
 
     def usable(self) -> bool:
         """Nothing comes unasked while all is well: what can be read is the end, or the news of it."""
@@ -54,11 +53,10 @@ class AsyncLink:
         """See `leased.stores._pool.Connection`; with a farewell, if that needs no waiting."""
         if self._loop.is_closed():
             _shut(self._transport, self._socket)
-        elif self._asking:
-            self._transport.abort()
-        elif not self._transport.is_closing():
+            return
+        if not self._asking and not self._transport.is_closing():
             self._transport.write(FAREWELL)
-            self._transport.close()
+        self._transport.abort()  # `close` would wait, with TLS for the server as well
 
     def __del__(self) -> None:
         """What nobody gave back before its loop ended is closed as well."""

@@ -48,9 +48,12 @@ class Bells:
 
     def ring(self, key: str) -> None:
         """Tell those who watch that the key was freed."""
-        if _bells:
-            for bell in tuple(_bells.get((self._place, key), {}).values()):
-                bell()
+        if not _bells:
+            return
+        with _mutex:
+            bells = tuple(_bells.get((self._place, key), {}).values())
+        for bell in bells:
+            bell()
 
     def close(self) -> None:
         """End all watches."""

@@ -58,7 +58,7 @@ _NEVER = {
     1071: "the server needs innodb_page_size of 16k or more",
     1286: "the tables need InnoDB",
     1665: "set binlog_format to ROW or MIXED",
-    1064: None,
+    1064: "leased needs MySQL 8.0 or MariaDB 10.6, or newer",
     1305: None,
     2026: "check the TLS parameters of the URL and the certificate of the server",
 }
@@ -109,7 +109,7 @@ def failure(found: Trouble, *, place: str, writing: bool) -> StoreUnavailable:
         return StoreNotUsable(message, hint=_NEVER[number])
     if "CERTIFICATE_VERIFY_FAILED" in found.said:
         return StoreNotUsable(message, hint="name the authority that signed the certificate of the server: ssl_ca=FILE")
-    if "cryptography" in found.said:
-        return StoreNotUsable(message, hint="add ssl=true to the URL, or install the package cryptography")
+    if "package is required" in found.said:
+        return StoreNotUsable(message, hint="install it; for cryptography ssl=true in the URL will do as well")
     applied = None if writing and number != CUT_WHILE_SENDING else False
     return StoreUnavailable(message, applied=applied)

@@ -147,15 +147,15 @@ class BlockingLink:
         """The answer to one statement within so many seconds, or `Trouble`."""
         self._timed.until = time.monotonic() + seconds
         self._asking = True
-        cursor = self._connection.cursor()
+        connection = self._connection
         try:
-            cursor.execute(statement)
+            changed = connection.query(statement)  # what a cursor would do, without one
         except (self._errors, *GARBAGE) as error:
             found = trouble(error)
             self._asking = not found.answered
             raise found from error
         self._asking = False
-        return Answer(cursor.fetchall(), cursor.rowcount, cursor.lastrowid or 0)
+        return Answer(connection._result.rows or (), changed, connection.insert_id())
 
     def usable(self) -> bool:
         """Nothing comes unasked while all is well: what can be read is the end, or the news of it."""

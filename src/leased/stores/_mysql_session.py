@@ -40,11 +40,12 @@ class Link(Protocol):
 
 
 class Memory:
-    """What the sessions of a store remember together: how far the clean-up has come, and some keys with a record."""
+    """What the sessions of a store remember together: the server, how far the clean-up is, some keys with a record."""
 
-    __slots__ = ("_keys", "after")
+    __slots__ = ("_keys", "after", "server")
 
     def __init__(self) -> None:
+        self.server: tuple[str, ...] = ()
         self.after = (b"", b"")
         self._keys: set[str] = set()
 

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 from leased.errors import StoreNotUsable
 from leased.model import Assurance
+from leased.stores._mysql_statements import NOW
+from leased.stores._sql_record import SECOND
 
 Ask: TypeAlias = Callable[[str], Awaitable[tuple[tuple[Any, ...], ...]]]
 """Runs a statement and gives its rows."""
@@ -21,6 +23,7 @@ _NAMES = (
     "wsrep_on",
     "group_replication_group_name",
 )
+_IDENTITY = ("hostname", "port", "server_id", "server_uuid")
 _COUNTS = ("wsrep_cluster_size", "Slaves_connected")
 _LISTED = "SHOW GLOBAL {} WHERE Variable_name IN ({})"
 _TRIES = 3
@@ -28,31 +31,36 @@ _AT_ONCE = "survives kill and power loss: on disk before the answer"
 _LATER = "survives a kill of the machine's processes, not a loss of power"
 
 
-async def check_clock(ask: Ask, *, place: str) -> None:
-    """Raise `StoreNotUsable` where `SYSDATE()` is another name for `NOW()`.
+async def read_clock(ask: Ask, *, place: str) -> float:
+    """The server's clock, in seconds; `StoreNotUsable` where `SYSDATE()` is another name for `NOW()`.
 
     That tells when a statement began: after a wait for somebody's row it would revive a lease that has lapsed.
     """
     for _ in range(_TRIES):
-        ((_, stands),) = await ask("SELECT SLEEP(0.0001), SYSDATE(6) = NOW(6)")
+        ((_, stands, instant),) = await ask(f"SELECT SLEEP(0.0001), SYSDATE(6) = NOW(6), {NOW}")
         if not stands:
-            return
+            return float(instant) / SECOND
     raise StoreNotUsable(
         f"{place} runs with sysdate-is-now: no statement can tell the time after a wait",
         hint="start the server without that option",
     )
 
 
-async def read_standing(ask: Ask, *, verified: bool | None) -> Assurance:
-    """The assurance of the server. `verified` says whether it had to prove who it is; `None` without TLS."""
-    names = ", ".join(f"'{name}'" for name in _NAMES)
+async def read_settings(ask: Ask) -> dict[str, str]:
+    """What a server says of itself, by name in small letters."""
+    names = ", ".join(f"'{name}'" for name in (*_NAMES, *_IDENTITY))
     counts = ", ".join(f"'{name}'" for name in _COUNTS)
     rows = (*await ask(_LISTED.format("VARIABLES", names)), *await ask(_LISTED.format("STATUS", counts)))
-    return standing({str(name).lower(): str(value) for name, value in rows}, verified=verified)
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def identity(found: dict[str, str]) -> tuple[str, ...]:
+    """Which server that is."""
+    return tuple(found.get(name, "") for name in _IDENTITY)
 
 
 def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
-    """What these settings amount to."""
+    """What these settings amount to. `verified` says whether the server had to prove who it is; `None` without TLS."""
     logs = found.get("log_bin", "ON") in ("ON", "1")
     cluster = found.get("wsrep_on") in ("ON", "1") or bool(found.get("group_replication_group_name"))
     replicas = found.get("slaves_connected") if logs else "0"

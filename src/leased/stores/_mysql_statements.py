@@ -19,7 +19,7 @@ _UNCHANGED = "ON DUPLICATE KEY UPDATE renewal=renewal"
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # `NOW()` tells when the statement began, even after a long wait for somebody's row; `SYSDATE()` tells the time. In the
 # zone of our sessions, UTC, every instant has one name.
-_NOW = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))"
+NOW = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))"
 
 
 def literal(value: bytes | int | None) -> str:
@@ -221,7 +221,7 @@ class Statements:
 
 
 def _at(ahead: int) -> str:
-    return f"({_NOW}+{int(ahead)})" if ahead else _NOW
+    return f"({NOW}+{int(ahead)})" if ahead else NOW
 
 
 def _over(ahead: int) -> str:

@@ -10,7 +10,8 @@ from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
 from leased.stores._mysql_session import Link, Memory, MysqlSession, saying
-from leased.stores._mysql_standing import check_clock, read_standing
+from leased.stores._mysql_standing import identity, read_clock, read_settings
+from leased.stores._mysql_standing import standing as weighed
 from leased.stores._mysql_statements import Statements
 from leased.stores._pool import Pool
 from leased.stores._sql_store import SqlStore
@@ -41,9 +42,13 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
         link = await _linked(where, face=face, seconds=seconds)
         try:
             ask = saying(link, place=where.shown, until=until)
-            await check_clock(ask, place=where.shown)
-            standing.read(await read_standing(ask, verified=where.tls.verify if where.tls else None))
-            clock.forget()
+            settings = await read_settings(ask)
+            standing.read(weighed(settings, verified=where.tls.verify if where.tls else None))
+            if memory.server != identity(settings):  # another server has another clock
+                memory.server = identity(settings)
+                clock.forget()
+            asked_at = options.clock.now()
+            clock.read(await read_clock(ask, place=where.shown), asked_at=asked_at)
         except BaseException:
             link.close()
             raise

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leased.errors import StoreUnavailable
-from leased.model import Acquire, Held, Look, Lost, Release, Released
+from leased.model import Acquire, Contended, Held, Look, Lost, Release, Released
 from leased.store import Store
 from leased.testing.worlds import Driver
 from tests.contract.mysql_places import Admin
@@ -144,6 +144,37 @@ def test_a_batch_waits_for_no_locked_row(database: Database, other: Admin, drive
     assert time.monotonic() - began < 1.0
     ended = driver.run(store.many([Release(one.key, one.token) for one in claims], timeout=0.5))
     assert [type(outcome) for outcome in ended] == [Released, Released, StoreUnavailable, Released, Released]
+
+
+def test_a_transaction_of_the_caller_is_his_own(database: Database, other: Admin, driver: Driver, make: Make) -> None:
+    """C113: whatever is asked of the store, also what it refuses, neither ends nor commits anybody else's work."""
+    store = make(database.url)
+    other.run("CREATE TABLE work (done INT)")
+    other.run("START TRANSACTION")
+    other.run("INSERT INTO work VALUES (1)")
+    assert isinstance(driver.run(store.acquire(claim("key", ttl=0.05), timeout=5)), Held)
+    until(lambda: driver.run(store.status("key", timeout=5)).state == "free")
+    assert isinstance(driver.run(store.acquire(claim("key"), timeout=5)), Held)
+    assert isinstance(driver.run(store.acquire(claim("key"), timeout=5)), Contended)
+    assert database.run("SELECT * FROM work") == ()
+    other.run("ROLLBACK")
+    assert other.run("SELECT * FROM work") == ()
+    assert driver.run(store.status("key", timeout=5)).state == "held"
+
+
+def test_facts_are_read_after_the_grant(database: Database, other: Admin, driver: Driver, make: Make) -> None:
+    """C124: a transaction that began before the wait still sees what was then; one that begins after the grant sees
+    the work of the holder before. The store's own connections have no part in that."""
+    store, first = make(database.url), claim("key")
+    other.run("CREATE TABLE work (done INT)")
+    driver.run(store.acquire(first, timeout=5))
+    other.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    database.run("INSERT INTO work VALUES (1)")
+    driver.run(store.release("key", first.token, timeout=5))
+    assert isinstance(driver.run(store.acquire(claim("key"), timeout=5)), Held)
+    assert other.run("SELECT * FROM work") == ()
+    other.run("COMMIT")
+    assert other.run("SELECT * FROM work") == ((1,),)
 
 
 WORKERS, SECONDS, LOCKED_KEYS, OLD_ROWS = 64, 3.0, 10, 3000
