@@ -10,7 +10,7 @@ from typing import Any
 
 from leased.errors import StoreUnavailable
 from leased.stores._drivers import driver
-from leased.stores._mysql_failures import GARBAGE, Trouble, failure, trouble
+from leased.stores._mysql_failures import CUT, GARBAGE, Trouble, failure, trouble
 from leased.stores._mysql_link import FAREWELL, SETTINGS, Answer, open_words
 from leased.stores._mysql_place import Place
 
@@ -38,6 +38,8 @@ class AsyncLink:
             changed = await connection.query(statement)  # what a cursor would do, without one
         except (self._errors, *GARBAGE) as error:
             found = trouble(error)
+            if self._loop.time() >= alarm.when():
+                found = Trouble(CUT, f"there was no answer within {seconds:.3g} s")
             self._asking = not found.answered
             raise found from error
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable
 
@@ -139,6 +140,29 @@ def test_a_cancelled_call_spoils_no_connection(url: str, proxy: Proxy) -> None:
         await store.close()
 
     asyncio.run(scene())
+
+
+def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing_open(url: str, proxy: Proxy) -> None:
+    """L12: the connection that was being made is closed, in time and without a warning, and the next call makes one."""
+
+    async def scene() -> None:
+        store = mysql.open(url, face="async", options=Options(LoopClock(), own={"pool": "1"}))
+        proxy.hold("down")
+        task = asyncio.ensure_future(store.status("key", timeout=5))
+        while proxy.traffic.connections == 0:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(StoreUnavailable, match="there is no connection"):
+            await store.status("key", timeout=0.05)
+        proxy.heal()
+        assert (await store.status("key", timeout=5)).state == "free"
+        await store.close()
+
+    asyncio.run(scene())
+    gc.collect()
+    proxy.wait_until(lambda traffic: traffic.open == 0)
 
 
 def test_one_store_serves_one_loop_after_another(database: Database) -> None:
