@@ -20,7 +20,7 @@ class NotRedis(Exception):
 class Replies(Protocol):
     """Makes replies from what is fed to it."""
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes, /) -> None:
         """Take what has arrived."""
         ...
 
@@ -57,7 +57,7 @@ class PlainReplies:
         self._data = b""
         self._at = 0
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes, /) -> None:
         """See `Replies`."""
         self._data = self._data[self._at :] + data
         self._at = 0

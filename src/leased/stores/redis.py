@@ -73,7 +73,7 @@ class RedisStore:
         )
         self._links: Links = Cluster(address, linking) if address.kind == "cluster" else Link(address, linking)
         self._listener = listener(
-            f"redis:{address.nodes}:{address.login!r}:{hash(address.login)}",
+            f"redis:{hash((address.kind, address.tls, address.nodes, address.service, address.login))}",
             lambda: connect_feed(address),
             name=address.shown,
         )

@@ -1,6 +1,8 @@
 """What a Redis or Valkey server can do to the store: lose scripts, restart, forget, evict, fill up, refuse."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,8 +240,9 @@ def test_what_can_never_work_is_said_at_once(caller: Caller, private_valkey: Cal
 
 def test_a_user_with_few_rights_can_lock(caller: Caller, private_valkey: Callable[..., Server]) -> None:
     """Rights over the store's own names are enough; without the right to publish, releases are not told, and work."""
-    commands = "+evalsha +eval +time +get +set +zscore +zadd +zremrangebyscore +pexpire +persist +del +scan +select"
-    server = private_valkey(users=[f"worker on >pw ~leased:* resetchannels {commands}"])
+    server = private_valkey(
+        users=["worker on >pw ~leased:* resetchannels -@all +eval +evalsha +get +set +del +time +scan"]
+    )
     store = caller.open(f"redis://worker:pw@{server.host}:{server.port}")
     whole_life(caller, store, "key")
     assert caller(store.list("", after="", limit=5, timeout=TIMEOUT)) == []
@@ -288,3 +291,22 @@ def test_tls_is_used_and_checked(caller: Caller, private_valkey: Callable[..., S
     stranger = caller.open(server.url.partition("?")[0])
     with pytest.raises(LeasedError, match="TLS"):
         caller(stranger.status("key", timeout=TIMEOUT))
+
+
+def test_the_documented_user_can_do_all_that_the_store_does(
+    caller: Caller, private_valkey: Callable[..., Server]
+) -> None:
+    """The access list in docs/stores/redis.md is enough for the whole life, the push and the assurance."""
+    page = (Path(__file__).parents[3] / "docs/stores/redis.md").read_text()
+    rights = page.partition("ACL SETUSER leased on >PASSWORD ")[2].partition("\n")[0]
+    server = private_valkey(users=[f"leased on >pw {rights}"])
+    store = caller.open(f"redis://leased:pw@{server.host}:{server.port}/1")
+    rung: list[bool] = []
+    caller(store.watch("key", lambda: rung.append(True)))
+    whole_life(caller, store, "key")
+    give_up_at = time.monotonic() + TIMEOUT
+    while not rung and time.monotonic() < give_up_at:
+        time.sleep(0.002)
+    assert rung
+    assert caller(store.list("", after="", limit=5, timeout=TIMEOUT)) == []
+    assert store.assurance().exclusive == "until-failover"
