@@ -21,7 +21,7 @@ TARGETS = {
     "redis-pair": 2,
     "redis-many": 2,
     "postgres-pair": 4,
-    "postgres-many": 2,
+    "postgres-many": 3,
     "mysql-pair": 2,
     "hand-off": 10,
     "herd": 12,
