@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from leased.clocks import now
@@ -78,8 +79,7 @@ class PostgresSession:
         new = asked(claim)
         values = (
             self._tables.namespace, claim.key.encode(), new.token, new.owner, new.held_by, new.metadata,
-            whole(new.length), whole(new.closed), whole(new.max_hold), whole(new.ttl),
-            whole(new.hold_at_least), whole(new.lock_delay), flag(value=new.late), _longest_lock(call),
+            *_lengths(*new[4:10]), flag(value=new.late), _longest_lock(call),
         )  # fmt: skip
         asked_at = now()
         result = await self._wire.ask(self._tables.statements(call.ahead).grant, values, until=call.until)
@@ -203,6 +203,11 @@ class PostgresSession:
 
     def _row(self, key: str) -> tuple[bytes, bytes]:
         return self._tables.namespace, key.encode()
+
+
+@lru_cache(maxsize=256)
+def _lengths(*lengths: int) -> tuple[bytes, ...]:
+    return tuple(map(whole, lengths))
 
 
 def _longest_lock(call: Call) -> bytes:

@@ -100,13 +100,20 @@ class Statements:
 
     @cached_property
     def grant(self) -> Statement:
-        """Grant an open key that nothing has to be looked up for."""
+        """Grant an open key that nothing has to be looked up for.
+
+        Of one that is seen to be taken the row is not even locked: that would be a commit to wait for, and a queue of
+        all who ask.
+        """
         return statement(
             f"""
             INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
             SELECT $1, $2, $3, $4, $5, $6, {self.now}, 0, {self.now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0,
                 {self.day(f"{self.now} + $8")}
             FROM set_config('lock_timeout', $14, true)
+            WHERE NOT EXISTS (
+                SELECT FROM {self.record} WHERE namespace = $1 AND key = $2 AND acquired_at + free_in > {self.then}
+            )
             ON CONFLICT (namespace, key) DO UPDATE SET {self.granted}
             WHERE r.acquired_at + r.free_in <= {self.now} AND r.marked_until <= {self.now}
                 AND NOT r.late AND r.token IS DISTINCT FROM excluded.token
@@ -124,7 +131,7 @@ class Statements:
         return f"""
             INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
             SELECT {columns} FROM set_config('lock_timeout', ${asking}, true), {self.record} AS s
-            WHERE s.namespace = $1 AND s.key = $2
+            WHERE s.namespace = $1 AND s.key = $2 AND s.token = $3
             ON CONFLICT (namespace, key) DO UPDATE
         """
 

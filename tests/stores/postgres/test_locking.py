@@ -46,11 +46,11 @@ def test_a_row_that_is_locked_from_outside(
 ) -> None:
     """C121: it is no contention but an error that says that nothing was applied, within the caller's time; other keys
     are served meanwhile, and the key itself once the row is free."""
-    store, held, free = make(postgres_server.url), claim("locked"), claim("other")
+    store, held, free = make(postgres_server.url), claim("locked", owner="run"), claim("other")
     step(store.acquire(held, timeout=5))
     lock(other, table, "locked")
     calls: tuple[Callable[[], Any], ...] = (
-        lambda: store.acquire(claim("locked", owner="somebody"), timeout=0.5),
+        lambda: store.acquire(claim("locked", owner="run"), timeout=0.5),
         lambda: store.renew("locked", held.token, ttl=30.0, number=1, timeout=0.5),
         lambda: store.release("locked", held.token, timeout=0.5),
         lambda: store.abandon("locked", held.token, timeout=0.5),
@@ -64,6 +64,7 @@ def test_a_row_that_is_locked_from_outside(
         assert time.monotonic() - started < 0.9
         assert isinstance(step(store.acquire(free, timeout=0.5)), Held)
     assert isinstance(step(store.look("locked", held.token, timeout=0.5)), Held), "a look waits for nobody"
+    assert isinstance(step(store.acquire(claim("locked"), timeout=0.5)), Contended), "nor does a refusal"
     other.rollback()
     assert step(store.release("locked", held.token, timeout=5))
 
@@ -102,6 +103,23 @@ def test_a_key_that_somebody_writes_for_the_first_time(
     assert outcomes[1].applied is False
     other.commit()
     assert isinstance(step(store.acquire(claim("new"), timeout=5)), Contended)
+
+
+def test_a_refusal_writes_and_locks_nothing(raw: Raw, table: str, make: Make, postgres_server: Server) -> None:
+    """Asking for a key that somebody has, alone or in a batch, leaves no trace at its row: nobody queues there."""
+    store, held = make(postgres_server.url), claim("key")
+    step(store.acquire(held, timeout=5))
+    query = f"SELECT xmin, xmax, ctid FROM {table}_record WHERE key = 'key'".encode()
+    before = raw.execute(query).fetchone()
+    for _ in range(3):
+        assert isinstance(step(store.acquire(claim("key"), timeout=5)), Contended)
+        assert step(store.renew("key", "nobody's", ttl=30.0, number=1, timeout=5)) == Lost("taken")
+        assert step(store.release("key", "nobody's", timeout=5)) == Released("not_holder")
+        asked = [Acquire(claim("key")), Release("other", "nobody's"), Look("third", "nobody's")]
+        refused, *_ = step(store.many(asked, timeout=5))
+        assert isinstance(refused, Contended)
+    assert raw.execute(query).fetchone() == before
+    assert raw.execute(f"SELECT count(*) FROM {table}_record".encode()).fetchone() == (1,)
 
 
 def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
