@@ -1,9 +1,11 @@
 """Rows that others lock, transactions that meet, and connections that end: what callers are told, and when it is."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import NoneType
 from typing import Any
 
 import psycopg
@@ -177,27 +179,55 @@ def test_a_grant_that_waited_for_the_row_has_its_whole_time(
     assert 4.9 < answers[0].lease.left <= 5.0
 
 
-def test_an_abandon_overtakes_the_claim_that_waits(
-    raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("first", ["claim", "abandon"])
+def test_a_claim_and_its_abandon_wait_for_the_same_row(
+    raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """O5: whatever the order in which a claim and its abandon get the row, afterwards its token holds nothing."""
+    """O5: whatever the order in which a claim and its abandon get the row, afterwards its token holds nothing; that
+    the claim began before the abandon was committed does not help it."""
     monkeypatch.setattr(session, "_LONGEST_LOCK", 10.0)
-    store, first = make(postgres_server.url), claim("key")
-    step(store.acquire(first, timeout=5))
-    assert step(store.release("key", first.token, timeout=5))
-    for asked in (claim("key"), claim("key")):
-        lock(other, table, "key")
-        threads = [in_thread(store.acquire(asked, timeout=15))[0]]
+    store, before, asked = make(postgres_server.url), claim("key"), claim("key")
+    step(store.acquire(before, timeout=5))
+    assert step(store.release("key", before.token, timeout=5))
+    lock(other, table, "key")
+    calls = {"claim": store.acquire(asked, timeout=15), "abandon": store.abandon("key", asked.token, timeout=15)}
+    threads = [in_thread(calls.pop(first))]
+    waiting(raw)
+    threads.append(in_thread(calls.popitem()[1]))
+    waiting(raw, 2)
+    other.rollback()
+    for thread, _ in threads:
+        thread.join(20)
+    answers = [answer for _, (answer,) in threads]
+    assert [type(answer) for answer in answers] == ([Held, NoneType] if first == "claim" else [NoneType, Contended])
+    assert isinstance(step(store.look("key", asked.token, timeout=5)), Lost)
+    outcome = step(store.acquire(asked, timeout=5))
+    assert isinstance(outcome, Contended)
+    assert outcome.ended
+
+
+def test_an_interrupt_in_the_middle_of_a_call(
+    raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server
+) -> None:
+    """L12: a call that Ctrl-C ends leaves no connection in use, and the server stops working for it."""
+    store, held = make(postgres_server.url, own={"pool": "1"}), claim("key")
+    step(store.acquire(held, timeout=5))
+    lock(other, table, "key")
+    main = threading.main_thread()
+
+    def interrupt() -> None:
         waiting(raw)
-        threads.append(in_thread(store.abandon("key", asked.token, timeout=15))[0])
-        waiting(raw, 2)
-        other.rollback()
-        for thread in threads:
-            thread.join(20)
-        assert isinstance(step(store.look("key", asked.token, timeout=5)), Lost)
-        outcome = step(store.acquire(asked, timeout=5))
-        assert isinstance(outcome, Contended)
-        assert outcome.ended
+        assert main.ident is not None
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+    beside = threading.Thread(target=interrupt)
+    beside.start()
+    with pytest.raises(KeyboardInterrupt):
+        step(store.renew("key", held.token, ttl=30.0, number=1, timeout=5))
+    beside.join()
+    other.rollback()
+    assert isinstance(step(store.look("key", held.token, timeout=5)), Held)
+    assert step(store.release("key", held.token, timeout=5))
 
 
 def test_deadlocks_stay_inside(raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server) -> None:
