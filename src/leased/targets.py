@@ -73,6 +73,7 @@ _SCHEMES: dict[str, _Scheme] = {
     "rediss": _REDIS,
     "valkey": _REDIS,
     "valkeys": _REDIS,
+    "redis+unix": _REDIS,
     "redis+cluster": _REDIS,
     "rediss+cluster": _REDIS,
     "redis+sentinel": _REDIS,

@@ -261,10 +261,12 @@ def _failing(node: Node, seconds: float) -> Iterator[None]:
 def _of_driver(module: str, address: Address, node: Node, *, seconds: float) -> Any:
     found = driver(module, extra="redis")
     kind = found.SSLConnection if address.tls else found.Connection
+    place: dict[str, Any] = {"host": node.host, "port": node.port}
+    if node.port is None:
+        kind, place = found.UnixDomainSocketConnection, {"path": node.host}
     try:
         return kind(
-            host=node.host,
-            port=node.port,
+            **place,
             socket_connect_timeout=seconds,
             socket_timeout=seconds,
             driver_info=None,  # it would read its own metadata for every connection, to send what nobody needs

@@ -66,7 +66,7 @@ def read_assurance(facts: Facts, *, kind: str, confirmations: int) -> Assurance:
         notes.append("replication is asynchronous: a fail-over can lose a lease just granted, and two may then hold it")
     if confirmations:
         notes.append(
-            f"a grant counts once {confirmations} replicas have it; a fail-over to another one can still lose it"
+            f"a grant counts once {confirmations} of the replicas have it; a fail-over to another can still lose it"
         )
     if not durable and not unread:
         notes.append(

@@ -36,14 +36,14 @@ _OURS = ("db", "client_name", "sentinel_username", "sentinel_password")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where one server listens."""
+    """Where one server listens; without a port the host is the path of a Unix socket."""
 
     host: str
-    port: int
+    port: int | None
 
     def __str__(self) -> str:
         """As it may stand in a message."""
-        return f"{self.host}:{self.port}"
+        return self.host if self.port is None else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,22 @@ def read_address(url: str) -> Address:
     username, _, password = credentials.partition(":")
     path = [unquote(part) for part in parts.path.split("/") if part]
     service = path.pop(0) if kind == "sentinel" and path else ""
+    socket = "/" + "/".join(path) if kind == "unix" else ""
+    if socket:
+        path.clear()
     database = _database(given.get("db", path.pop(0) if path else 0), url)
-    if path or (kind == "sentinel" and not service) or (kind == "cluster" and database):
+    if (
+        path
+        or (socket and places)
+        or socket == "/"
+        or (kind == "sentinel" and not service)
+        or (kind == "cluster" and database)
+    ):
         raise InvalidRequest(f"the URL {hide_secrets(url)!r} does not have the form", hint=_form(kind))
+    port = SENTINEL_PORT if kind == "sentinel" else PORT
     return Address(
         kind=_kind(kind),
-        nodes=tuple(
-            _node(place, url, port=SENTINEL_PORT if kind == "sentinel" else PORT) for place in places.split(",")
-        ),
+        nodes=(Node(socket, None),) if socket else tuple(_node(place, url, port=port) for place in places.split(",")),
         login=Login(unquote(username) or None, unquote(password) or None),
         database=database,
         name=str(given.get("client_name", "leased")),
@@ -124,6 +132,7 @@ def _kind(kind: str) -> Literal["server", "sentinel", "cluster"]:
 def _form(kind: str) -> str:
     forms = {
         "sentinel": "redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST…]/SERVICE[/DATABASE]",
+        "unix": "redis+unix://[USER:PASSWORD@]/PATH/TO/SOCKET[?db=DATABASE]",
         "cluster": "redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST…]; a cluster has one database only",
     }
     return forms.get(kind, "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]")

@@ -115,7 +115,7 @@ def test_a_confirmed_grant_is_on_a_replica(caller: Caller, start: Callable[..., 
     with valkey.client_of(replica.place) as client:
         assert len(client.keys("*key*")) == 1
     assert isinstance(caller(store.renew("key", "token", ttl=30.0, number=1, timeout=TIMEOUT)), Held)
-    assert any("1 replica" in note for note in store.assurance().notes)
+    assert any("1 of the replicas" in note for note in store.assurance().notes)
 
 
 def test_an_unconfirmed_grant_is_given_back(caller: Caller, start: Callable[..., Server]) -> None:

@@ -280,6 +280,14 @@ def test_a_server_that_became_a_replica_applies_nothing(caller: Caller, private_
     caller.take(store, "second")
 
 
+def test_a_unix_socket_is_a_place(caller: Caller, server: Server) -> None:
+    """`redis+unix://` names a socket; locks there are those of the same server by its port."""
+    store = caller.open(f"redis+unix://{valkey.socket_of(server)}")
+    whole_life(caller, store, "key")
+    caller.take(store, "shared")
+    assert caller(caller.open(server.url).status("shared", timeout=TIMEOUT)).held
+
+
 def test_tls_is_used_and_checked(caller: Caller, private_valkey: Callable[..., Server]) -> None:
     """`rediss://` speaks TLS with a certificate that is checked; batches over several records come back whole."""
     server = private_valkey("redis", tls=True)

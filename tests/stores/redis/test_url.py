@@ -19,6 +19,7 @@ SECRET = "s3cret"
         ("redis://h?db=4", (Node("h", 6379),), 4),
         ("redis://[::1]:7", (Node("::1", 7),), 0),
         ("redis+sentinel://a,b:7/main/2", (Node("a", 26379), Node("b", 7)), 2),
+        ("redis+unix:///run/a%20b.sock?db=2", (Node("/run/a b.sock", None),), 2),
         ("redis+cluster://a:1,b:2", (Node("a", 1), Node("b", 2)), 0),
     ],
 )
@@ -50,6 +51,8 @@ def test_logins_are_read_and_not_shown() -> None:
         ("redis://h?colour=blue", "colour"),
         ("redis://h?db=x", "db"),
         ("redis+sentinel://h", "SERVICE"),
+        ("redis+unix://h/run/a.sock", "SOCKET"),
+        ("redis+unix://", "SOCKET"),
         ("redis+cluster://h/1", "one database"),
     ],
 )
