@@ -3,12 +3,16 @@
 import argparse
 import ast
 import inspect
+import logging
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import leased
+from leased import targets
 from leased.cli.parser import build
+from leased.observe import LOGGED, EventName
 from leased.policy import OPERATION_TIMEOUT
 from tests.docs.pages import ROOT
 
@@ -91,3 +95,23 @@ def test_limits_carry_the_values_of_the_code() -> None:
     rows = [line for line in (REFERENCE / "limits.md").read_text().splitlines() if "`OPERATION_TIMEOUT`" in line]
     assert len(rows) == 1
     assert f"| {OPERATION_TIMEOUT} |" in rows[0]
+
+
+def test_every_parameter_of_a_stores_own_is_described() -> None:
+    """What only one store takes stands on the page of settings and on that store's own page."""
+    settings = (REFERENCE / "settings.md").read_text()
+    for scheme, store in targets._SCHEMES.items():
+        name = {"postgres": "postgresql", "mariadb": "mysql"}.get(store.module.rpartition(".")[2])
+        page = REFERENCE.parent / "stores" / f"{name or store.module.rpartition('.')[2]}.md"
+        for parameter in store.parameters:
+            assert f"| `leased_{parameter}` |" in settings, scheme
+            assert f"`leased_{parameter}=" in page.read_text(), scheme
+
+
+def test_every_event_is_described() -> None:
+    """Each event stands in the table of events, with the level at which it is logged."""
+    page = (REFERENCE / "settings.md").read_text()
+    for name in get_args(EventName):
+        level = LOGGED.get(name)
+        logged = "–" if level is None else logging.getLevelName(level).lower()
+        assert re.search(rf"^\| `{name}` \|.*\| {logged} \|$", page, re.MULTILINE), name
