@@ -9,10 +9,10 @@ from leased.errors import StoreNotUsable, StoreUnavailable
 GARBAGE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError, RuntimeError, struct.error)
 """What the drivers raise besides their own errors, when they are told what no server would say."""
 
-NO_TABLE = 1146
+NO_TABLE, DUPLICATE = 1146, 1062
 
 # The server has undone the whole transaction, or never begun the statement: asking again is safe.
-_CONFLICTS = frozenset({1213, 1205, 1020, 1479, 3572})
+_CONFLICTS = frozenset({1213, 1205, 1020, 1479, 3572, DUPLICATE})
 # Said before anything was done; what it was said to did not happen, and may happen later.
 _LATER = {
     1040: "raise max_connections of the server, or lower leased_pool",

@@ -11,7 +11,7 @@ from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Abandon, Acquire, Claim, Held, Lease, Look, Operation, Release, Renew
 from leased.store import Outcome
 from leased.stores import _sql_rules as rules
-from leased.stores._mysql_failures import NO_TABLE, Trouble, failure
+from leased.stores._mysql_failures import DUPLICATE, NO_TABLE, Trouble, failure
 from leased.stores._mysql_link import Answer
 from leased.stores._mysql_statements import Statements
 from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Asked, Record, Seen, asked, digest_of, microseconds
@@ -39,6 +39,10 @@ class Link(Protocol):
         ...
 
 
+class Duplicate(RolledBack):
+    """A row was there already."""
+
+
 class Memory:
     """What the sessions of a store remember together: the server, how far the clean-up is, some keys with a record."""
 
@@ -46,7 +50,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.server: tuple[str, ...] = ()
-        self.after = (b"", b"")
+        self.after: tuple[bytes, bytes] = (b"", b"")
         self._keys: set[str] = set()
 
     def note(self, key: str) -> None:
@@ -101,9 +105,9 @@ class MysqlSession:
         key, new = claim.key, asked(claim)
         name = key.encode()
         if not self._memory.has(key):
-            answer = await self._ask(self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True)
             self._memory.note(key)
-            if answer.changed:
+            with contextlib.suppress(Duplicate):
+                answer = await self._ask(self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True)
                 return _granted(claim, new, answer.number)
         answer = await self._ask(self._statements.grant_next(name, new, ahead=call.ahead), call, writing=True)
         return _granted(claim, new, answer.number) if answer.changed else None
@@ -114,7 +118,10 @@ class MysqlSession:
         statement = self._statements.extend(name, digest, length=microseconds(ttl), number=number, ahead=call.ahead)
         if not (await self._ask(statement, call, writing=True)).changed:
             return None
-        seen = await self.look(key, None, call=call)
+        try:
+            seen = await self.look(key, None, call=call)
+        except StoreUnavailable as error:
+            raise type(error)(error.message, applied=True, hint=error.hint) from error
         record = seen.record
         if record is None or not record.has(digest) or record.renewal != number or not record.held(seen.now):
             return None
@@ -141,10 +148,10 @@ class MysqlSession:
     async def lock(self, key: str, token: str | None, *, call: Call) -> Seen:
         """See `Session`. A key without a record gets an empty one, or there would be nothing to lock."""
         await self._begin(call)
-        made = (await self._ask(self._statements.insert([(key.encode(), NEVER_GRANTED)]), call)).changed
+        await self._ask(self._statements.ensure(key.encode(), NEVER_GRANTED), call)
         seen = await self.look(key, token, call=call)
         self._now = seen.now
-        return Seen(None, seen.mark, seen.now) if made else seen
+        return Seen(None, seen.mark, seen.now) if seen.record == NEVER_GRANTED else seen
 
     async def finish(self, key: str, effect: Effect | None, *, call: Call) -> None:
         """See `Session`."""
@@ -187,8 +194,7 @@ class MysqlSession:
             outcomes[places[key]] = outcome
             if effect is not None:
                 effects[key] = effect
-        for key in await self._write_all(effects, call, fresh={key for key in effects if found[key] is None}):
-            outcomes[places[key]] = UNSETTLED
+        await self._write_all(effects, call, fresh={key for key in effects if found[key] is None})
         return outcomes
 
     async def page(self, prefix: str, *, call: Call, after: str, limit: int) -> tuple[list[tuple[str, Record]], int]:
@@ -237,25 +243,18 @@ class MysqlSession:
                     raise RolledBack(failure(found, place=self._place, writing=False)) from found
                 raise failure(found, place=self._place, writing=False) from found
 
-    async def _write_all(self, effects: dict[bytes, Effect], call: Call, *, fresh: set[bytes]) -> set[bytes]:
-        """Write and commit the effects, by key. Fresh keys with which somebody else was quicker are the answer."""
+    async def _write_all(self, effects: dict[bytes, Effect], call: Call, *, fresh: set[bytes]) -> None:
+        """Write and commit the effects, by key. If somebody else was quicker with a fresh one all of it is undone."""
         known = [(key, effect.record) for key, effect in effects.items() if key not in fresh]
         if known:
             await self._ask(self._statements.replace(known), call)
-        lost: set[bytes] = set()
         if fresh:
-            made = [(key, effects[key].record) for key in sorted(fresh)]
-            answer = await self._ask(self._statements.insert(made), call)
-            if answer.changed < len(made):
-                rows = (await self._ask(self._statements.lock_all([key for key, _ in made], ahead=0), call)).rows
-                mine = {row[1]: row[2] for row in rows}
-                lost = {key for key, record in made if mine.get(key) != record.token}
+            await self._ask(self._statements.insert([(key, effects[key].record) for key in sorted(fresh)]), call)
         await self._mark([mark for effect in effects.values() for mark in effect.marks], call)
         await self._end("COMMIT", call)
         for key, effect in effects.items():
             if effect.freed:
                 self._ring(key.decode())
-        return lost
 
     async def _mark(self, marks: Sequence[tuple[bytes, str]], call: Call) -> None:
         """Add marks, and delete more than are added, so that they never pile up."""
@@ -289,7 +288,7 @@ class MysqlSession:
                 raise NoTables from found
             error = failure(found, place=self._place, writing=writing)
             if found.conflict:
-                raise RolledBack(error) from found
+                raise (Duplicate if found.number == DUPLICATE else RolledBack)(error) from found
             raise error from found
 
     async def _undo(self, call: Call) -> None:

@@ -15,7 +15,6 @@ COLUMNS = (
     "token, owner, held_by, metadata, fencing_token, renewal, acquired_at, expires_at, free_at, deadline, ttl,"
     " hold_at_least, lock_delay, late, forced, marked_until"
 )
-_UNCHANGED = "ON DUPLICATE KEY UPDATE renewal=renewal"
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # `NOW()` tells when the statement began, even after a long wait for somebody's row; `SYSDATE()` tells the time. In the
 # zone of our sessions, UTC, every instant has one name.
@@ -69,7 +68,7 @@ class Statements:
         return records, marks
 
     def grant_first(self, key: bytes, new: Asked, *, ahead: int) -> str:
-        """Grant a key that has no record: it changes a row exactly if it did. The number of `LAST_INSERT_ID` is the
+        """Grant a key that has no record; for one that has it is a duplicate. The number of `LAST_INSERT_ID` is the
         fencing token."""
         values = (
             f"{_at(ahead)},LAST_INSERT_ID(acquired_at),{literal(new.token)},{literal(new.owner)},"
@@ -79,7 +78,7 @@ class Statements:
         return (
             f"INSERT INTO {self._records} (namespace,`key`,acquired_at,fencing_token,token,owner,held_by,metadata,"
             "renewal,expires_at,free_at,deadline,ttl,hold_at_least,lock_delay,late,forced,marked_until)"
-            f" VALUES ({self._namespace},{literal(key)},{values}) {_UNCHANGED}"
+            f" VALUES ({self._namespace},{literal(key)},{values})"
         )
 
     def grant_next(self, key: bytes, new: Asked, *, ahead: int) -> str:
@@ -125,13 +124,19 @@ class Statements:
         )
 
     def insert(self, rows: Sequence[tuple[bytes, Record]]) -> str:
-        """New rows, or locks on those that are there: so many rows are changed as there were none."""
-        return f"{self._inserted(rows)} {_UNCHANGED}"
+        """New rows: all of them, or none if one is a duplicate."""
+        values = ",".join(f"({self._namespace},{literal(key)},{_listed(record)})" for key, record in rows)
+        return f"INSERT INTO {self._records} (namespace,`key`,{COLUMNS}) VALUES {values}"
+
+    def ensure(self, key: bytes, nothing: Record) -> str:
+        """Lock the row of a key, which is made of nothing where there is none. How many rows it says it changed does
+        not tell which: some that stand between count those that are found."""
+        return f"{self.insert([(key, nothing)])} ON DUPLICATE KEY UPDATE renewal=renewal"
 
     def replace(self, rows: Sequence[tuple[bytes, Record]]) -> str:
         """Set whole records."""
         names = [name.strip() for name in COLUMNS.split(",")]
-        return f"{self._inserted(rows)} ON DUPLICATE KEY UPDATE {','.join(f'{name}=VALUES({name})' for name in names)}"
+        return f"{self.insert(rows)} ON DUPLICATE KEY UPDATE {','.join(f'{name}=VALUES({name})' for name in names)}"
 
     def mark(self, marks: Sequence[tuple[bytes, str]], *, now: int, until: int) -> str:
         """Remember that tokens have ended; the first reason stands as long as it counts."""
@@ -208,10 +213,6 @@ class Statements:
     def delete_marks(self, marks: Sequence[tuple[bytes, bytes]]) -> str:
         """Delete marks."""
         return f"DELETE FROM {self._marks} WHERE (namespace,token) IN ({_pairs(marks)})"
-
-    def _inserted(self, rows: Sequence[tuple[bytes, Record]]) -> str:
-        values = ",".join(f"({self._namespace},{literal(key)},{_listed(record)})" for key, record in rows)
-        return f"INSERT INTO {self._records} (namespace,`key`,{COLUMNS}) VALUES {values}"
 
     def _of(self, key: bytes) -> str:
         return f"namespace={self._namespace} AND `key`={literal(key)}"
