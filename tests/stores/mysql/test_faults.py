@@ -66,6 +66,20 @@ def test_a_lost_commit_is_unknown(url: str, proxy: Proxy, driver: Driver, make: 
     assert isinstance(driver.run(store.look("key", mine.token, timeout=5)), Lost)
 
 
+def test_a_renewal_without_its_second_half_has_taken_place(url: str, proxy: Proxy, driver: Driver, make: Make) -> None:
+    """S2: what is left of the lease is asked after the renewal was written; without that answer it is known all the
+    same that it was, and the number of the next renewal counts on."""
+    store, mine = make(url), claim("key", ttl=20.0)
+    driver.run(store.acquire(mine, timeout=5))
+    proxy.lose_request(containing=b"LEFT JOIN")
+    with pytest.raises(StoreUnavailable) as caught:
+        driver.run(store.renew("key", mine.token, ttl=60.0, number=1, timeout=5))
+    assert caught.value.applied is True
+    looked = driver.run(store.look("key", mine.token, timeout=5))
+    assert isinstance(looked, Held)
+    assert (looked.lease.renewal, looked.lease.ttl) == (1, 60.0)
+
+
 def test_a_black_hole_does_not_swallow_the_caller(url: str, proxy: Proxy, driver: Driver, make: Make) -> None:
     """S4: a call ends in its time, on a connection that is open and on a new one."""
     store = make(url)
