@@ -93,11 +93,10 @@ def test_a_late_answer_is_nobody_elses(caller: Caller, proxy: Proxy, request: py
     """S2: what comes after a call was given up is not taken for the answer of the next one."""
     store = caller.open(proxy.url, namespace=namespace(request))
     caller.take(store, "held")
-    proxy.hold("down")
+    proxy.delay(0.2, "down")
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
             caller(store.look("held", "token", timeout=0.05))
-    proxy.heal()
     assert caller(store.look("free", "token", timeout=TIMEOUT)) == Lost("expired")
     assert caller(store.status("free", timeout=TIMEOUT)) == Status("free")
 
@@ -169,12 +168,12 @@ def test_watches_end_with_the_store(caller: Caller, valkey_server: Server, reque
             caller(refused)
 
 
-def test_cancelled_calls_harm_no_others(valkey_server: Server, request: pytest.FixtureRequest) -> None:
+def test_cancelled_calls_harm_no_others(proxy: Proxy, request: pytest.FixtureRequest) -> None:
     """C001: 600 calls cancelled at any moment leave no connection that gives an answer to the wrong question."""
 
     async def main() -> None:
         options = Options(clock=LoopClock(), namespace=namespace(request))
-        store = open_redis(valkey_server.url, face="async", options=options)
+        store = open_redis(proxy.url, face="async", options=options)
         chance = random.Random(6)
 
         async def ask(number: int) -> None:
@@ -184,6 +183,7 @@ def test_cancelled_calls_harm_no_others(valkey_server: Server, request: pytest.F
 
         for number in range(1, 20, 2):
             await store.acquire(Claim(f"key{number}", "token", 60.0), timeout=TIMEOUT)
+        proxy.delay(0.002, "down")  # answers are under way for a while
         for _ in range(60):
             calls = [asyncio.ensure_future(ask(number)) for number in range(20)]
             for call in chance.sample(calls, 10):
