@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,8 +40,10 @@ class Cluster:
         """See `Links`. A command that was sent to the wrong node has not run there, and is sent to the right one."""
         give_up_at = self._clock.now() + seconds
         await self._look(give_up_at)
-        answers: list[Any] = [None] * len(commands)
-        left = {place: (self._owner(command.name), False) for place, command in enumerate(commands)}
+        answers: list[Any] = [self._nobody()] * len(commands)
+        owners = [self._owners.get(self._key_slot(command.name)) for command in commands]
+        left = {place: (owner, False) for place, owner in enumerate(owners) if owner is not None}
+        self._known = self._known and None not in owners
         for _ in range(_MOVES):
             groups: dict[tuple[Node, bool], list[int]] = {}
             for place, target in left.items():
@@ -98,10 +101,8 @@ class Cluster:
             elif code == "TRYAGAIN":  # some names of the lock are here and some have moved: that is over soon
                 again[place] = (node, asking)
             elif isinstance(answer, StoreUnavailable) and answer.applied is False and answer.retryable:
-                self._known = False
-                await self._look(give_up_at)
-                owner = self._owner(commands[place].name)
-                if owner != node:
+                owner = await self._look_again(commands[place].name, give_up_at)
+                if owner not in (None, node):
                     again[place] = (owner, False)
         if any(
             isinstance(asked[place][0], ServerError) and target == asked[place][1:] for place, target in again.items()
@@ -135,13 +136,15 @@ class Cluster:
             return
         raise problem
 
-    def _owner(self, name: bytes) -> Node:
-        slot = self._key_slot(name)
-        owner = self._owners.get(slot)
-        if owner is None:
-            self._known = False
-            raise StoreUnavailable(f"{self._address.shown}: no node has slot {slot} now", applied=False)
-        return owner
+    async def _look_again(self, name: bytes, give_up_at: float) -> Node | None:
+        """Who has it now, after the one that had it was away; `None` where that cannot be found out."""
+        self._known = False
+        with contextlib.suppress(StoreUnavailable):
+            await self._look(give_up_at)
+        return self._owners.get(self._key_slot(name))
+
+    def _nobody(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._address.shown}: no node has the slot of this key now", applied=False)
 
     def _link(self, node: Node) -> Link:
         link = self._links.get(node)

@@ -250,6 +250,8 @@ async def connect_in_loop(address: Address, node: Node, *, seconds: float) -> Lo
 def _failing(node: Node, seconds: float) -> Iterator[None]:
     try:
         yield
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+        raise StoreUnavailable(f"{node} closed the connection while TLS began", applied=False) from error
     except ssl.SSLError as error:
         raise StoreNotUsable(
             f"no TLS with {node}: {error.reason or error}", hint="rediss:// needs a server port that speaks TLS"

@@ -157,7 +157,10 @@ class Link:
             connection = await self._pool.take(max(give_up_at - self._clock.now(), 0.0))
             try:
                 check()
-                answers = await connection.exchange(data, count=count, seconds=give_up_at - self._clock.now())
+                left = give_up_at - self._clock.now()
+                if left <= 0:
+                    raise Cut("the time was over before it was sent", sent=False, answers=[])
+                answers = await connection.exchange(data, count=count, seconds=left)
             except Cut as cut:
                 self._pool.drop(connection)
                 tries_left -= 1

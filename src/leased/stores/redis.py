@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from leased.checks import shown
-from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
+from leased.errors import InvalidRequest, LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import (
     Assurance,
     Claim,
@@ -128,7 +128,14 @@ class RedisStore:
         asked = [self._commands.of(operation) for operation in operations]
         if not asked:
             return []
-        answers = await self._run([command for command, _ in asked], timeout=timeout)
+        commands = [command for command, _ in asked]
+        give_up_at = self._clock.now() + timeout
+        try:
+            answers = await self._run(commands, timeout=timeout)
+        except StoreNotUsable as error:
+            if not self._requires:
+                raise
+            answers = await self._without_grants(commands, error, give_up_at)
         return [_outcome(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
 
     async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
@@ -190,6 +197,16 @@ class RedisStore:
             self._compare_at = asked_at + _COMPARE_EVERY
             self._compare(answers[-1], asked_at)
         return answers
+
+    async def _without_grants(
+        self, commands: Sequence[Command], error: StoreNotUsable, give_up_at: float
+    ) -> Sequence[Any]:
+        """What is left of a batch where the store gives less than grants need: what was held must still end."""
+        others = [command for command in commands if command.script is not ACQUIRE]
+        if not others:
+            raise error
+        found = iter(await self._run(others, timeout=max(give_up_at - self._clock.now(), 0.0)))
+        return [error if command.script is ACQUIRE else next(found) for command in commands]
 
     def _check_of(self, commands: Sequence[Command]) -> Callable[[], None]:
         """What is checked before anything is sent: grants need what `require` asks for."""

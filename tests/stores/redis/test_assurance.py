@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leased.errors import StoreNotUsable, StoreUnavailable
-from leased.model import Claim, Held
+from leased.model import Acquire, Claim, Held, Look, Operation
 from leased.stores.redis import RedisStore
 from tests.servers import valkey
 from tests.servers.process import Server
@@ -91,6 +91,9 @@ def test_too_little_is_refused_before_a_grant(caller: Caller, start: Callable[..
     with pytest.raises(StoreNotUsable, match="'primary' is required"):
         caller(store.acquire(Claim("other", "token", 30.0), timeout=TIMEOUT))
     assert not caller(store.status("other", timeout=TIMEOUT)).held
+    batch: list[Operation] = [Acquire(Claim("other", "token", 30.0)), Look("key", "token")]
+    outcomes = caller(store.many(batch, timeout=TIMEOUT))
+    assert [type(outcome) for outcome in outcomes] == [StoreNotUsable, Held]
     assert caller(store.release("key", "token", timeout=TIMEOUT))
 
 
