@@ -31,7 +31,7 @@ _V = TypeVar("_V")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def _value(cls: type[_V]) -> type[_V]:
+def value(cls: type[_V]) -> type[_V]:
     """A frozen dataclass with slots, frozen for type checkers only: at run time that would make each of these, of which
     every acquire makes three or four, five times as dear."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
@@ -55,7 +55,7 @@ DEFAULT_TERMS = Terms()
 """The terms of a claim that names none."""
 
 
-@_value
+@value
 class Claim:
     """What is asked for. The token is made before asking, so that asking twice is harmless.
 
@@ -72,7 +72,7 @@ class Claim:
     late: bool = False
 
 
-@_value
+@value
 class Lease:
     """What was granted: a value, as true as the moment the store answered.
 
@@ -118,7 +118,7 @@ class Status:
         return self.state != "free"
 
 
-@_value
+@value
 class Held:
     """The store says: this token holds the key."""
 
@@ -174,14 +174,14 @@ class Renewed:
         return not self.reason
 
 
-@_value
+@value
 class Acquire:
     """An acquire as a value, for batches."""
 
     claim: Claim
 
 
-@_value
+@value
 class Renew:
     """A renewal as a value, for batches."""
 
@@ -191,7 +191,7 @@ class Renew:
     number: int
 
 
-@_value
+@value
 class Release:
     """A release as a value, for batches."""
 
@@ -200,7 +200,7 @@ class Release:
     late: bool = False
 
 
-@_value
+@value
 class Abandon:
     """An abandon as a value, for batches."""
 
@@ -208,7 +208,7 @@ class Abandon:
     token: str = field(repr=False)
 
 
-@_value
+@value
 class Look:
     """A look at one token as a value, for batches."""
 

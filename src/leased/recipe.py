@@ -9,7 +9,6 @@ import os
 import string
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from leased.checks import (
@@ -23,14 +22,14 @@ from leased.checks import (
 )
 from leased.context import scoped_owner
 from leased.errors import InvalidRequest, LockNotAcquired, LockTimeout
-from leased.model import DEFAULT_TERMS, Claim, Status, Terms
+from leased.model import DEFAULT_TERMS, Claim, Status, Terms, value
 from leased.policy import DEFAULT_MAX_HOLD, DEFAULT_TTL, POLL_MAX, min_ttl
 
 MIN_TOKEN_LENGTH = 16
 MAX_TOKEN_LENGTH = 255
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recipe:
     """What `lock(...)` was given, checked. Seconds are floats."""
 
@@ -80,10 +79,48 @@ class ClaimMaker:
         return Claim(key, own, self._recipe.ttl, owner, request_id, self._terms)
 
 
-def make_recipe(
+def make_recipe(key: str, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> Recipe:
+    """Check every option of a lock; raises `InvalidRequest` that names the value, the limit and the next step.
+
+    What was checked before is not checked again: most recipes of a program differ in nothing but their keys.
+    """
+    options["metadata"] = "{}" if metadata is None else json.dumps(check_metadata(metadata))
+    try:
+        hash(tuple(options.values()))
+    except TypeError:  # whatever that is, it is no option: the check says so
+        return _check_options(check_key(key), **options)
+    return _with_options(check_key(key), **options)
+
+
+def _with_options(key: str, **options: Any) -> Recipe:
+    like = _checked_options(**options)
+    return Recipe(
+        key,
+        like.ttl,
+        like.wait,
+        like.owner,
+        like.renew,
+        like.enforce,
+        like.if_lost,
+        like.max_hold,
+        like.hold_at_least,
+        like.lock_delay,
+        like.metadata,
+        like.retry_delay,
+        like.name,
+    )
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _checked_options(**options: Any) -> Recipe:
+    return _check_options("", **options)
+
+
+def _check_options(
     key: str,
     *,
     margin: float,
+    metadata: str,
     ttl: object = DEFAULT_TTL,
     wait: object = 0,
     owner: str | None = None,
@@ -93,11 +130,9 @@ def make_recipe(
     max_hold: object = DEFAULT_MAX_HOLD,
     hold_at_least: object = 0,
     lock_delay: object = 0,
-    metadata: Mapping[str, Any] | None = None,
     retry_delay: object = None,
     name: str | None = None,
 ) -> Recipe:
-    """Check every option of a lock; raises `InvalidRequest` that names the value, the limit and the next step."""
     checked_ttl, checked_wait = check_ttl(ttl, margin=margin), check_wait(wait)
     if if_lost not in ("raise", "return"):
         raise InvalidRequest(f"if_lost must be 'raise' or 'return', not {shown(if_lost)!r}")
@@ -110,7 +145,7 @@ def make_recipe(
             hint="raise ttl or lower wait",
         )
     return Recipe(
-        key=check_key(key),
+        key=key,
         ttl=checked_ttl,
         wait=checked_wait,
         owner=check_owner(owner),
@@ -120,7 +155,7 @@ def make_recipe(
         max_hold=check_span(max_hold, what="max_hold", least=min_ttl(margin)),
         hold_at_least=check_span(hold_at_least, what="hold_at_least"),
         lock_delay=check_span(lock_delay, what="lock_delay"),
-        metadata="{}" if metadata is None else json.dumps(check_metadata(metadata)),
+        metadata=metadata,
         retry_delay=None
         if retry_delay is None
         else check_span(retry_delay, what="retry_delay", least=0.001, most=POLL_MAX),
