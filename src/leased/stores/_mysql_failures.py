@@ -13,6 +13,8 @@ NO_TABLE, DUPLICATE = 1146, 1062
 
 # The server has undone the whole transaction, or never begun the statement: asking again is safe.
 _CONFLICTS = frozenset({1213, 1205, 1020, 1479, 3572, DUPLICATE})
+_FULL = "free some space on the disk of the server"
+_READ_ONLY = "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes"
 # Said before anything was done; what it was said to did not happen, and may happen later.
 _LATER = {
     1040: "raise max_connections of the server, or lower leased_pool",
@@ -21,18 +23,18 @@ _LATER = {
     1041: None,
     1037: None,
     1038: None,
-    1021: "free some space on the disk of the server",
-    1114: "free some space on the disk of the server",
-    28: "free some space on the disk of the server",
+    1021: _FULL,
+    1114: _FULL,
     1047: "this node of the cluster has lost the others: wait for it, or use another node",
-    1290: "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes",
-    1836: "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes",
-    1792: "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes",
+    1290: _READ_ONLY,
+    1792: _READ_ONLY,
+    1836: _READ_ONLY,
     1129: "the server refuses this host after errors: FLUSH HOSTS there",
-    1053: None,
 }
 _RIGHTS = "the account needs SELECT, INSERT, UPDATE and DELETE on the tables of the store, and CREATE to make them"
 _SIGN_IN = "check the user and the password in the URL, and whether the server insists on TLS (ssl=true)"
+_OTHER_TABLES = "the tables were made by another version of leased: compare with what `leased schema URL` prints"
+_NO_SIGN_IN = "the account uses a way to sign in that this driver does not know"
 # What no second attempt will change.
 _NEVER = {
     1044: _RIGHTS,
@@ -43,18 +45,18 @@ _NEVER = {
     1227: _RIGHTS,
     1049: "make the database first: CREATE DATABASE",
     1130: "the server admits no connections from this host",
-    1251: "the account uses a way to sign in that this driver does not know",
-    2059: "the account uses a way to sign in that this driver does not know",
+    1251: _NO_SIGN_IN,
+    2059: _NO_SIGN_IN,
     1862: "the password has expired",
     1820: "the password has expired",
     3118: "the account is locked",
     4151: "the account is locked",
     3159: "the server insists on TLS: add ssl=true to the URL",
     NO_TABLE: "run what `leased schema URL` prints",
-    1054: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
-    1136: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
-    1364: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
-    1406: "the tables were made by another version of leased: compare with what `leased schema URL` prints",
+    1054: _OTHER_TABLES,
+    1136: _OTHER_TABLES,
+    1364: _OTHER_TABLES,
+    1406: _OTHER_TABLES,
     1071: "the server needs innodb_page_size of 16k or more",
     1286: "the tables need InnoDB",
     1665: "set binlog_format to ROW or MIXED",

@@ -126,6 +126,19 @@ def test_what_is_lost_before_it_is_sent_did_not_happen(database: Database, drive
     assert failure(Trouble(CUT, "lost"), place="here", writing=True).applied is None
 
 
+@pytest.mark.parametrize("number", [1053, 1105, 1180, 1317, 1927])
+def test_what_ends_a_statement_in_its_middle_leaves_it_open(number: int) -> None:
+    """S2: of a statement that was stopped from outside, or failed while it was committed, nobody knows."""
+    assert failure(Trouble(number, "ended"), place="here", writing=True).applied is None
+    assert failure(Trouble(number, "ended"), place="here", writing=False).applied is False
+
+
+@pytest.mark.parametrize("number", [1020, 1047, 1205, 1213])
+def test_what_a_cluster_or_others_refuse_was_undone(number: int) -> None:
+    """C127, C123: a conflict, also one that a cluster finds at the commit, did not take place."""
+    assert failure(Trouble(number, "conflict"), place="here", writing=True).applied is False
+
+
 def test_a_session_outlives_its_loop_only_to_be_closed(database: Database, open_here: Open) -> None:
     """A connection whose loop has ended is closed without a word, and the server knows it is gone."""
     face: Face = Async()
