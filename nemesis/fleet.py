@@ -53,7 +53,7 @@ class Fleet:
     def harass(self) -> None:
         """Stop and kill workers until it is time to end."""
         while now() < self.until:
-            time.sleep(self._chance.uniform(0.2, 1.5))
+            time.sleep(self._chance.uniform(0.1, 0.9))
             name = self._chance.choice(sorted(self._alive))
             if self._chance.random() < 0.25:
                 self._replace(name)
