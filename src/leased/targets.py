@@ -87,7 +87,7 @@ _SCHEMES: dict[str, _Scheme] = {
 _LATER = ("dynamodb", "etcd", "nats", "http")
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
-_lines: weakref.WeakValueDictionary[tuple[str, str], Lines] = weakref.WeakValueDictionary()
+_lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()
 
 _lines_mutex = threading.Lock()
 
@@ -181,7 +181,7 @@ def lines_of(target: Target) -> Lines:
     """The lines of local waiters of one store, shared by every client of it in this process."""
     builtin = _SCHEMES.get(target.scheme)
     place = target.url if builtin is None else f"{builtin.module}:{import_module(builtin.module).place_of(target.url)}"
-    key = (place, target.options.namespace)
+    key = (place, target.options.own.get("table", ""), target.options.namespace)
     with _lines_mutex:
         lines = _lines.get(key)
         if lines is None:
