@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ class Cluster:
         self._clock = linking.clock
         self._key_slot: Callable[[bytes], int] = driver("redis.crc", extra="redis").key_slot
         self._links: dict[Node, Link] = {}
-        self._owners: dict[int, Node] = {}
+        self._owners = _Owners()
         self._known = False
         self._closed = False
 
@@ -41,7 +42,7 @@ class Cluster:
         give_up_at = self._clock.now() + seconds
         await self._look(give_up_at)
         answers: list[Any] = [self._nobody()] * len(commands)
-        owners = [self._owners.get(self._key_slot(command.name)) for command in commands]
+        owners = [self._owners.of(self._key_slot(command.name)) for command in commands]
         left = {place: (owner, False) for place, owner in enumerate(owners) if owner is not None}
         self._known = self._known and None not in owners
         for _ in range(_MOVES):
@@ -63,7 +64,7 @@ class Cluster:
     async def primaries(self, *, seconds: float) -> Sequence[Link]:
         """See `Links`."""
         await self._look(self._clock.now() + seconds)
-        return [self._link(node) for node in dict.fromkeys(self._owners.values())]
+        return [self._link(node) for node in self._owners.nodes]
 
     def check_open(self) -> None:
         """See `Links`."""
@@ -96,7 +97,7 @@ class Cluster:
             if code in ("MOVED", "ASK"):
                 slot, target = _target(answer.text, node)
                 if code == "MOVED":
-                    self._owners[slot] = target
+                    self._owners.moved[slot] = target
                 again[place] = (target, code == "ASK")
             elif code == "TRYAGAIN":  # some names of the lock are here and some have moved: that is over soon
                 again[place] = (node, asking)
@@ -116,7 +117,7 @@ class Cluster:
         if self._known:
             return
         problem = StoreUnavailable(f"{self._address.shown}: no node answered", applied=False)
-        for node in dict.fromkeys([*self._owners.values(), *self._address.nodes]):
+        for node in dict.fromkeys([*self._owners.nodes, *self._address.nodes]):
             try:
                 (answer,) = await self._link(node).send(_SLOTS, count=1, give_up_at=give_up_at)
             except StoreUnavailable as error:
@@ -127,11 +128,10 @@ class Cluster:
             if isinstance(answer, StoreUnavailable):
                 problem = answer
                 continue
-            self._owners = {
-                slot: Node(place[0].decode() if place[0] else node.host, place[1])
+            self._owners = _Owners(
+                (first, last, Node(place[0].decode() if place[0] else node.host, place[1]))
                 for first, last, place, *_ in answer
-                for slot in range(first, last + 1)
-            }
+            )
             self._known = True
             return
         raise problem
@@ -141,7 +141,7 @@ class Cluster:
         self._known = False
         with contextlib.suppress(StoreUnavailable):
             await self._look(give_up_at)
-        return self._owners.get(self._key_slot(name))
+        return self._owners.of(self._key_slot(name))
 
     def _nobody(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self._address.shown}: no node has the slot of this key now", applied=False)
@@ -152,6 +152,29 @@ class Cluster:
             link = Link(replace(self._address, nodes=(node,), shown=str(node)), self._linking)
             link = self._links.setdefault(node, link)
         return link
+
+
+class _Owners:
+    """Which node has which slots: ranges as the cluster told them, and what has moved since."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int, Node]] = ()) -> None:
+        self._ranges = sorted(ranges, key=lambda found: found[0])
+        self._begins = [first for first, _, _ in self._ranges]
+        self.moved: dict[int, Node] = {}
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All of them, each once."""
+        return list(dict.fromkeys([*(node for _, _, node in self._ranges), *self.moved.values()]))
+
+    def of(self, slot: int) -> Node | None:
+        """The node that has this slot; `None` where none is known to."""
+        found = self.moved.get(slot)
+        place = bisect_right(self._begins, slot) - 1
+        if found is not None or place < 0:
+            return found
+        _, last, node = self._ranges[place]
+        return node if slot <= last else None
 
 
 def _target(text: str, node: Node) -> tuple[int, Node]:
