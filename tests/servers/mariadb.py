@@ -55,6 +55,7 @@ def connection_to(place: Place, *, tls: bool = False) -> pymysql.Connection[pymy
         read_timeout=5,
         autocommit=True,
         ssl_ca=str(certificates.authority_file(place)) if tls else None,
+        ssl_disabled=not tls,
     )
 
 
@@ -64,6 +65,7 @@ def _recipe(settings: Mapping[str, str], *, tls: bool, clock: MovingClock | None
     def command(place: Place) -> list[str]:
         where = {
             "datadir": str(place.data),
+            "tmpdir": str(place.data),
             "bind-address": place.host,
             "port": str(place.port),
             "socket": str(place.data / "socket"),
@@ -98,6 +100,7 @@ def _prepare(place: Place) -> None:
         "mariadb-install-db",
         "--no-defaults",
         f"--datadir={place.data}",
+        f"--tmpdir={place.data}",
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--skip-name-resolve",

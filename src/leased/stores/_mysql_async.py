@@ -10,6 +10,7 @@ from typing import Any
 
 from leased.errors import StoreUnavailable
 from leased.stores._drivers import driver
+from leased.stores._loops import close_without_loop
 from leased.stores._mysql_failures import CUT, GARBAGE, Trouble, failure, trouble
 from leased.stores._mysql_link import FAREWELL, SETTINGS, Answer, open_words
 from leased.stores._mysql_place import Place
@@ -54,16 +55,13 @@ class AsyncLink:
     def close(self) -> None:
         """See `leased.stores._pool.Connection`; with a farewell, if that needs no waiting."""
         if self._loop.is_closed():
-            _shut(self._transport, self._socket)
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # the server notices now
+            close_without_loop(self._transport)
             return
         if not self._asking and not self._transport.is_closing():
             self._transport.write(FAREWELL)
         self._transport.abort()  # `close` would wait, with TLS for the server as well
-
-    def __del__(self) -> None:
-        """What nobody gave back before its loop ended is closed as well."""
-        if self._loop.is_closed():
-            self.close()
 
 
 async def open_async_link(place: Place, *, seconds: float) -> AsyncLink:
@@ -100,17 +98,3 @@ async def open_async_link(place: Place, *, seconds: float) -> AsyncLink:
         raise failure(found, place=place.shown, writing=False) from found
     except (errors.MySQLError, OSError, *GARBAGE) as error:
         raise failure(trouble(error), place=place.shown, writing=False) from error
-
-
-def _shut(transport: Any, plain: Any) -> None:
-    """Close a connection whose loop has ended: its transport can do nothing any more, not even end itself."""
-    with contextlib.suppress(OSError):
-        plain.shutdown(socket.SHUT_RDWR)  # the server notices now
-    with contextlib.suppress(RuntimeError, AttributeError):
-        transport.close()  # a TLS transport then knows that it is closed
-    inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
-    for part in filter(None, (transport, inner)):
-        left = getattr(part, "_sock", None)
-        if left is not None:
-            left.close()
-            part._sock = None  # or it would warn, much later, that nobody had closed it

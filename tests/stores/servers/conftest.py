@@ -80,6 +80,12 @@ def stand(request: pytest.FixtureRequest, kind: str, server: Server, proxy_to: C
     return Stand(kind, request.param, server, proxy_to(server))
 
 
+@pytest.fixture
+def threads(kind: str, server: Server, proxy_to: Callable[[Server], Proxy]) -> Stand:
+    """Locks on that server for blocking callers only: a loop that runs does not survive a fork."""
+    return Stand(kind, Blocking(), server, proxy_to(server))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an `async def` test in the face of its stand (without one: in a loop), and close the stand behind it."""

@@ -158,14 +158,12 @@ async def _acquire(lock: Any) -> Any:
     return await done(lock.acquire())
 
 
-async def test_a_forked_child_frees_renews_and_breaks_nothing(stand: Stand) -> None:
+async def test_a_forked_child_frees_renews_and_breaks_nothing(threads: Stand) -> None:
     """C012, C130, L13: a child of a holder is told that the handle is not its own; it locks by itself, and its end
     changes nothing for its parent, whose connections go on."""
-    if stand.face.name == "async":
-        pytest.skip("a running loop does not survive a fork; threads and processes are what is tested")
-    locks = stand.connect()
+    locks = threads.connect()
     held = locks.lock("k", ttl=30).acquire()
-    stand.taken.append(held)
+    threads.taken.append(held)
     child = os.fork()
     if not child:
         status = 1
