@@ -11,7 +11,7 @@ from random import Random
 from nemesis.fleet import KEYS
 from nemesis.history import Recorder
 from nemesis.scenarios.cluster_nodes import Nodes, slot_of
-from nemesis.scenarios.replication import cut_off, is_replica, join
+from nemesis.scenarios.replication import cut_off, is_replica, join, mend
 from nemesis.stage import Break, Scenario, Stage, broken, wait_until
 from tests.servers import valkey
 from tests.servers.process import Server
@@ -132,8 +132,7 @@ def _slot(chance: Random) -> int:
 def _come_back(nodes: Nodes, fault: Break, *, old: Server, new: Server) -> None:
     """The old primary, and the setting that kept the new one from learning."""
     old.start()
-    with client_of(new.place) as client:
-        client.config_set("masterauth", "")
+    mend(new)
     wait_until("the old one's obedience", lambda: is_replica(old))
     join(old)
     nodes.settle_as(fault, old=old, new=new)

@@ -13,7 +13,7 @@ import redis
 
 from nemesis.history import Recorder
 from nemesis.scenarios.redis_server import pause
-from nemesis.scenarios.replication import cut_off, follow, is_replica, join, linked
+from nemesis.scenarios.replication import cut_off, follow, is_replica, linked, mend
 from nemesis.stage import Break, Scenario, Stage, StageFailed, broken, wait_until
 from tests.servers.process import Server
 from tests.servers.valkey import client_of
@@ -39,6 +39,8 @@ class _Watched:
 
     def settle(self) -> None:
         """Wait until one follows the other, and the sentinels would promote it; take them as they then are."""
+        for server in (self.primary, self.replica):
+            mend(server)
         wait_until("a replica that could be promoted", self._settled)
         self.primary, self.replica = self._roles()
 
@@ -115,7 +117,6 @@ def _lose(watched: _Watched, recorder: Recorder, chance: Random) -> None:
         _wait_for_primary(watched, new)
         old.start()
         follow(old, new)
-        join(old)
         watched.settle_as(fault, primary=new)
 
 
@@ -129,7 +130,6 @@ def _replace(watched: _Watched, recorder: Recorder, chance: Random) -> None:
         time.sleep(chance.uniform(0.0, 1.0))
         follow(old, new)
         fault.gone()
-        join(old)
         watched.settle_as(fault, primary=new)
 
 

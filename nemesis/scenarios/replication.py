@@ -41,10 +41,15 @@ def follow(server: Server, primary: Server) -> None:
         client.execute_command("REPLICAOF", primary.host, primary.port)
 
 
-def join(server: Server) -> None:
-    """Let a replica reach its primary again, and wait until it has what that has."""
+def mend(server: Server) -> None:
+    """Let it reach its primary again, once it has one."""
     with client_of(server.place) as client:
         client.config_set("masterauth", "")
+
+
+def join(server: Server) -> None:
+    """Let a replica reach its primary again, and wait until it has what that has."""
+    mend(server)
     wait_until("replication", lambda: is_replica(server) and linked(server))
 
 
