@@ -1,6 +1,7 @@
 """`python -m nemesis [SCENARIO …]`, called by `make nemesis`: breaks servers under workers, and judges what they saw.
 
-The status is 0 if every run was valid and saw enough, 1 if something was broken, 2 if a run saw too little to count.
+The status is 0 if every run was valid and saw enough, 1 if a promise was broken, 2 if a run saw too little to count or
+could not be played, 64 for arguments that make no sense.
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from nemesis.planted import BUGS
 from nemesis.play import Outcome, play
 from nemesis.scenarios import SCENARIOS, chosen
-from nemesis.stage import Scenario
+from nemesis.stage import Scenario, StageFailed
+from tests.servers.found import ServerMissing
+from tests.servers.process import ServerFailed
 
 SHOWN = 20
 """Violations of one run that are printed."""
 
 
-def main() -> int:
+USAGE = 64
+"""The status for arguments that make no sense."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Play what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m nemesis", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m nemesis", description=__doc__, exit_on_error=False)
     about = "; ".join(f"{one.name}: {one.about}" for one in SCENARIOS.values())
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"or a store; default: all. {about}")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each is played")
@@ -33,11 +41,15 @@ def main() -> int:
         "--bug", default="", choices=BUGS, help="a planted bug, which must be convicted: then 1 is good"
     )
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="where the lines go; else kept if not valid")
-    given = parser.parse_args()
     try:
+        given = parser.parse_args(arguments)
         scenarios = chosen(given.scenarios)
+    except argparse.ArgumentError as error:
+        print(error, file=sys.stderr)
+        return USAGE
     except KeyError as name:
-        parser.error(f"no scenario is called {name}; there are {', '.join(SCENARIOS)}")
+        print(f"no scenario is called {name}; there are {', '.join(SCENARIOS)}", file=sys.stderr)
+        return USAGE
     seed = given.seed or secrets.token_hex(4)
     found = [_run(one, given.keep, seconds=given.seconds, seed=seed, bug=given.bug) for one in scenarios]
     return next((status for status in (1, 2) if status in found), 0)
@@ -48,7 +60,13 @@ def _run(scenario: Scenario, keep: Path | None, *, seconds: float, seed: str, bu
     directory = Path(tempfile.mkdtemp(prefix="leased-nemesis-")) if keep is None else keep / scenario.name
     directory.mkdir(parents=True, exist_ok=True)
     print(f"{scenario.name}: {scenario.about}; seed {seed}{f', with the bug {bug}' if bug else ''}", flush=True)
-    outcome = play(scenario, seconds=seconds, seed=seed, directory=directory, bug=bug)
+    try:
+        outcome = play(scenario, seconds=seconds, seed=seed, directory=directory, bug=bug)
+    except (StageFailed, ServerFailed, ServerMissing) as error:
+        print(f"  could not be played: {error}", flush=True)
+        if keep is None:
+            shutil.rmtree(directory)
+        return 2
     _report(outcome)
     words = {0: "valid", 1: "NOT VALID", 2: "too little happened"}
     print(f"  {words[outcome.status]}, {time.monotonic() - began:.0f} s", flush=True)

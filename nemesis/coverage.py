@@ -11,8 +11,8 @@ from nemesis.run import Hold, Run
 MINUTE = 60.0
 
 WORKERS: Mapping[str, int] = {
-    "grants": 200,
-    "contended": 200,
+    "grants": 150,
+    "contended": 100,
     "satisfied waits": 100,
     "renewals": 100,
     "losses known": 20,

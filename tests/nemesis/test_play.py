@@ -1,18 +1,20 @@
 """The harness itself: a short run on a whole server, a planted bug convicted, and what is around the judge."""
 
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from nemesis import guard
+from nemesis.__main__ import USAGE, main
 from nemesis.coverage import WORKERS, counts, missing
 from nemesis.history import Recorder, now, read
 from nemesis.planted import BUGS
 from nemesis.play import Outcome, play
 from nemesis.scenarios import SCENARIOS, chosen
-from nemesis.stage import broken
+from nemesis.stage import Scenario, Stage, StageFailed, broken
 from nemesis.worker import HANDS
 from tests.nemesis.histories import Story
 from tests.servers.fixtures import started
@@ -51,6 +53,20 @@ def test_scenarios_are_chosen_by_name_or_store() -> None:
     assert {one.name for one in chosen(["redis"])} == {name for name in SCENARIOS if name.startswith("redis-")}
     with pytest.raises(KeyError):
         chosen(["redi"])
+
+
+def test_the_status_tells_what_came_of_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A scenario that cannot be played broke no promise, and proves nothing; a name of nothing is a wrong argument."""
+
+    def fail() -> AbstractContextManager[Stage]:
+        raise StageFailed("the servers do not do what they should")
+
+    monkeypatch.setitem(SCENARIOS, "redis-cluster", Scenario("redis-cluster", "a cluster", fail))
+    assert main(["redis-cluster"]) == 2
+    assert "could not be played: the servers" in capsys.readouterr().out
+    assert main(["nothing"]) == USAGE
+    assert "there are sqlite-workers" in capsys.readouterr().err
+    assert main(["--seconds", "many"]) == USAGE
 
 
 def test_gates_grow_with_the_length_of_a_run() -> None:
