@@ -9,6 +9,8 @@ expires_at, free_at, deadline, ttl, terms, late, forced` (`ttl` as last set). On
 | closed | not held, and `now < free_at` |
 | open | otherwise; a record that is still there then says only which token had the last lease |
 
+A key that was released, abandoned or opened stays open even if the store's clock is set back afterwards.
+
 The record of an open key may go at any time, but one that lapsed and is `late` stays until `REPLAY_WINDOW` seconds
 after its expiry, so that its token is still refused.
 
@@ -16,7 +18,7 @@ after its expiry, so that its token is still refused.
 `expires_at = min(now + ttl, deadline)` and `free_at = max(expires_at + lock_delay, acquired_at + hold_at_least)`.
 
 **Marks** remember ended tokens, with the first reason, until `REPLAY_WINDOW` seconds after they were last marked; they
-are looked for by token.
+are looked for by token. A store may look only among the marks of the key that is asked for: a token is for one claim.
 
 **Fencing tokens** rise with every grant of a key, whatever happened in between: `max(previous + 1, wall clock in µs)`,
 where `previous` is the last number of the key, or of the whole store.

@@ -44,6 +44,15 @@ class Options:
     observer: Observer | None = None
     own: Mapping[str, str] = field(default_factory=dict)
 
+    def own_number(self, name: str, *, least: int, most: int, default: int) -> int:
+        """A whole number among `own`; `InvalidRequest` for anything else."""
+        text = self.own.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most):
+            raise InvalidRequest(f"leased_{name}={shown(text)} is no whole number from {least} to {most}")
+        return int(text)
+
 
 class Opener(Protocol):
     """What a store module offers (also by the entry-point group `leased.stores`): a store for this URL and face."""

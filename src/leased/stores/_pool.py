@@ -11,6 +11,15 @@ from typing import Any, Generic, Protocol, TypeVar
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.store import Clock, Signal
 from leased.stores._forks import ForkMutex, follow_forks, keep_forever
+from leased.targets import Options
+
+CONNECTIONS, MOST_CONNECTIONS = 4, 1000
+"""How many a pool has at the most, unless `leased_pool` says otherwise, and how many that may say."""
+
+
+def pool_size(options: Options) -> int:
+    """How many connections there may be at the same time; `InvalidRequest` for what is no such number."""
+    return options.own_number("pool", least=1, most=MOST_CONNECTIONS, default=CONNECTIONS)
 
 
 class Connection(Protocol):

@@ -108,7 +108,6 @@ class Wire:
         self._waiting = waiting
         self._name = name
         self._exchanging = False
-        self._just_heard = False  # an answer came and nobody has asked since: no need to see whether it is closed
         self._closed = False
         self._seen: dict[bytes, bool] = {}  # statements sent before; true: the server has it prepared
         self._pq: Any = driver("psycopg.pq", extra="postgres")
@@ -127,8 +126,7 @@ class Wire:
             return False
         if self.connection.transaction_status != self._idle:
             return False
-        heard, self._just_heard = self._just_heard, False
-        return heard or not self._poll.poll(0)
+        return not self._poll.poll(0)
 
     def close(self) -> None:
         """Close it at once."""
@@ -169,7 +167,6 @@ class Wire:
             raise broken(error, name=self._name, writes=may_write) from error
         self._exchanging = False
         if len(results) == 1 and results[0].status in good:
-            self._just_heard = True
             return results[0]
         return (await self._checked([_last(results, good)], until=until, writes=may_write))[0]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from leased.clocks import now
-from leased.errors import InvalidRequest
 from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
@@ -13,18 +12,13 @@ from leased.stores._mysql_session import Link, Memory, MysqlSession, saying
 from leased.stores._mysql_standing import identity, read_clock, read_settings
 from leased.stores._mysql_standing import standing as weighed
 from leased.stores._mysql_statements import Statements
-from leased.stores._pool import Pool
+from leased.stores._pool import Pool, pool_size
 from leased.stores._sql_store import SqlStore
 from leased.stores._standing import ServerClock, Standing
 from leased.targets import Face, Options
 
 TABLE = "leased"
 """What the names of both tables begin with."""
-
-POOL = 4
-"""Connections at the most, for blocking callers and for each event loop; a call has one while it is under way."""
-
-_LARGEST_POOL = 1000
 
 
 def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  # noqa: A001 - as every store module
@@ -56,7 +50,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
             link, statements, place=where.shown, clock=clock, time=options.clock.now, memory=memory, ring=bells.ring
         )
 
-    pool = Pool(connect, clock=options.clock, most=_pool_size(options), loop=_running_loop if face == "async" else None)
+    pool = Pool(connect, clock=options.clock, most=pool_size(options), loop=_running_loop if face == "async" else None)
     return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=bells)
 
 
@@ -84,11 +78,3 @@ def _running_loop() -> Any:
     import asyncio
 
     return asyncio.get_running_loop()
-
-
-def _pool_size(options: Options) -> int:
-    text = options.own.get("pool", str(POOL))
-    size = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= size <= _LARGEST_POOL:
-        raise InvalidRequest(f"leased_pool {text!r} is no number from 1 to {_LARGEST_POOL}")
-    return size

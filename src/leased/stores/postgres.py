@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from leased.checks import shown
@@ -10,7 +9,7 @@ from leased.clocks import now
 from leased.errors import InvalidRequest
 from leased.stores import _postgres_schema
 from leased.stores._drivers import driver
-from leased.stores._pool import Pool
+from leased.stores._pool import Pool, pool_size
 from leased.stores._postgres_assurance import read_server
 from leased.stores._postgres_push import PostgresPush
 from leased.stores._postgres_session import PostgresSession, Tables
@@ -18,9 +17,6 @@ from leased.stores._postgres_wire import BlockingWaiting, LoopWaiting, Waiting, 
 from leased.stores._sql_store import SqlStore
 from leased.stores._standing import ServerClock, Standing
 from leased.targets import Face, Options, hide_secrets
-
-DEFAULT_POOL = 10
-"""Connections for calls that are under way at the same time, opened as needed."""
 
 _OURS = {"application_name": "leased", "client_encoding": "UTF8"}
 
@@ -51,7 +47,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
         import asyncio
 
         loop = asyncio.get_running_loop
-    pool = Pool(session, clock=options.clock, most=_pool_size(options), loop=loop)
+    pool = Pool(session, clock=options.clock, most=pool_size(options), loop=loop)
     return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=push)
 
 
@@ -87,10 +83,3 @@ def _read(url: str) -> dict[str, Any]:
             hint="such as postgresql://user@host:5432/database?sslmode=require",
         ) from None
     return given
-
-
-def _pool_size(options: Options) -> int:
-    text = options.own.get("pool", str(DEFAULT_POOL))
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise InvalidRequest(f"leased_pool {shown(text)!r} is not a number of connections from 1 to 9999")
-    return int(text)

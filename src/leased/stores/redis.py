@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from leased.checks import shown
-from leased.errors import InvalidRequest, LeasedError, StoreNotUsable, StoreUnavailable
+from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import (
     Assurance,
     Claim,
@@ -21,6 +20,7 @@ from leased.model import (
     exclusivity_rank,
 )
 from leased.store import Bell, Outcome
+from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
 from leased.stores._redis_commands import Commands, Reading
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisStore", "open", "place_of"]
 
-_CONNECTIONS = 4
-_MOST_CONNECTIONS = 1000
+_MOST_REPLICAS = 100
 _SCAN = 1000
 _STATUSES = 200
 _COMPARE_EVERY = 0.1
@@ -58,9 +57,9 @@ class RedisStore:
         self._mode: Literal["blocking", "async"] = face
         self._clock = options.clock
         self._names = Names(options.namespace)
-        self._confirmations = _number(options.own, "wait", least=0, most=_MOST_CONNECTIONS, default=0)
+        self._confirmations = options.own_number("wait", least=0, most=_MOST_REPLICAS, default=0)
         self._commands = Commands(self._names, undoable=self._confirmations > 0)
-        most = _number(options.own, "pool", least=1, most=_MOST_CONNECTIONS, default=_CONNECTIONS)
+        most = pool_size(options)
         self._address = address
         self._standing = Standing(options, shown=address.shown)
         self._server_clock = ServerClock(options.clock, options, shown=address.shown)
@@ -243,15 +242,6 @@ class RedisStore:
 def open(url: str, *, face: Face, options: Options) -> RedisStore:  # noqa: A001 (as every store module)
     """The store on the server that the URL names; nothing is opened yet. Raises `InvalidRequest` for a wrong URL."""
     return RedisStore(read_address(url), face=face, options=options)
-
-
-def _number(own: Any, name: str, *, least: int, most: int, default: int) -> int:
-    text = own.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise InvalidRequest(f"leased_{name}={shown(text)} is no whole number from {least} to {most}")
-    return int(text)
 
 
 def _read(answer: Any, reading: Reading) -> Any:
