@@ -7,12 +7,11 @@ from typing import Any
 
 import pymysql
 
-from leased.aio_clock import LoopClock
-from leased.clocks import BlockingClock, now
 from leased.stores import mysql as store
 from leased.stores._mysql_place import place
 from leased.targets import Options
 from leased.testing import Face, Place, World
+from tests.contract.real_time import clock_of, moved_world
 
 _numbers = itertools.count()
 
@@ -25,21 +24,10 @@ def mysql(face: Face, url: Callable[[], str]) -> Place:
         names = [f"{table}_record", f"{table}_mark"]
         address = url()
         admin = Admin(address)
-        clients: list[Any] = []
-        moved = 0.0
 
         def connect(namespace: str) -> Any:
             options = Options(clock=clock_of(face), namespace=namespace, own={"table": table})
-            client = store.open(address, face=face.name, options=options)
-            client.offset = moved
-            clients.append(client)
-            return client
-
-        def move(seconds: float) -> None:
-            nonlocal moved
-            moved += seconds
-            for client in clients:
-                client.offset = moved
+            return store.open(address, face=face.name, options=options)
 
         def size() -> int:
             if not admin.run(f"SHOW TABLES LIKE '{names[0]}'"):
@@ -50,16 +38,7 @@ def mysql(face: Face, url: Callable[[], str]) -> Place:
             admin.run(f"DROP TABLE IF EXISTS {', '.join(names)}")
             admin.close()
 
-        return World(
-            face=face,
-            connect=connect,
-            move=move,
-            now=lambda: now() + moved,
-            unit=30.0,
-            numbers="key",
-            size=size,
-            end=end,
-        )
+        return moved_world(face, connect, unit=30.0, numbers="key", size=size, end=end)
 
     return Place("mysql", face, open_world)
 
@@ -89,8 +68,3 @@ class Admin:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-
-def clock_of(face: Face) -> Any:
-    """The clock that `connect` would give such a store."""
-    return BlockingClock() if face.name == "blocking" else LoopClock()

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from leased.clocks import BlockingClock, now
 from leased.stores import postgres as store
 from leased.targets import Options
 from leased.testing import Face, Place, World
+from tests.contract.real_time import clock_of, moved_world
 
 _numbers = itertools.count()
 
@@ -22,21 +22,10 @@ def postgres(face: Face, url: Callable[[], str]) -> Place:
         table = f"w{os.getpid()}_{next(_numbers)}"
         names = [f"{table}_record", f"{table}_mark"]
         address = url()
-        clients: list[Any] = []
-        moved = 0.0
 
         def connect(namespace: str) -> Any:
             options = Options(clock=clock_of(face), namespace=namespace, own={"table": table})
-            client = store.open(address, face=face.name, options=options)
-            client.offset = moved
-            clients.append(client)
-            return client
-
-        def move(seconds: float) -> None:
-            nonlocal moved
-            moved += seconds
-            for client in clients:
-                client.offset = moved
+            return store.open(address, face=face.name, options=options)
 
         def size() -> int:
             with psycopg.connect(address, autocommit=True) as connection:
@@ -49,17 +38,6 @@ def postgres(face: Face, url: Callable[[], str]) -> Place:
             with psycopg.connect(address, autocommit=True) as connection:
                 connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}".encode())
 
-        return World(
-            face=face, connect=connect, move=move, now=lambda: now() + moved, numbers="key", size=size, end=end
-        )
+        return moved_world(face, connect, numbers="key", size=size, end=end)
 
     return Place("postgres", face, open_world)
-
-
-def clock_of(face: Face) -> Any:
-    """The clock that `connect` would give such a store."""
-    if face.name == "blocking":
-        return BlockingClock()
-    from leased.aio_clock import LoopClock
-
-    return LoopClock()

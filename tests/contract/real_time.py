@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from leased.aio_clock import LoopClock
 from leased.clocks import BlockingClock, now
 from leased.stores._threaded import ThreadedStore
 from leased.stores.memory import MemoryStore
@@ -16,7 +17,9 @@ def memory(face: Face) -> Place:
 
     def open_world() -> World:
         stores: dict[str, Any] = {}
-        return _world(face, lambda namespace: stores.setdefault(namespace, MemoryStore(BlockingClock())), lasting=False)
+        return moved_world(
+            face, lambda namespace: stores.setdefault(namespace, MemoryStore(BlockingClock())), lasting=False
+        )
 
     return Place("memory-in-real-time", face, open_world)
 
@@ -32,12 +35,17 @@ def sqlite(face: Face) -> Place:
             store = SqliteStore(path, namespace=namespace)
             return store if face.name == "blocking" else ThreadedStore(store)
 
-        return _world(face, connect, end=directory.cleanup)
+        return moved_world(face, connect, end=directory.cleanup)
 
     return Place("sqlite-in-real-time", face, open_world)
 
 
-def _world(face: Face, connect: Any, **more: Any) -> World:
+def clock_of(face: Face) -> Any:
+    """The clock that `connect` would give a store for this face."""
+    return BlockingClock() if face.name == "blocking" else LoopClock()
+
+
+def moved_world(face: Face, connect: Any, **more: Any) -> World:
     """A world whose `move` changes the offset of all its clients, later ones included."""
     clients: list[Any] = []
     moved = 0.0

@@ -19,7 +19,8 @@ from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
 from leased.targets import Options
 from leased.testing.worlds import Async, Blocking, Driver, Face
-from tests.contract.mysql_places import Admin, clock_of
+from tests.contract.mysql_places import Admin
+from tests.contract.real_time import clock_of
 from tests.servers.process import Server
 
 FACES: tuple[Face, ...] = (Blocking(), Async())

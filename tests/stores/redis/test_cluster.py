@@ -13,7 +13,7 @@ from leased.stores.redis import RedisStore
 from leased.testing.contract import CHECKS, Check
 from leased.testing.runner import run_check
 from leased.testing.worlds import Async, Blocking, Face
-from tests.contract.server_places import redis
+from tests.contract.redis_places import redis
 from tests.servers import valkey, valkey_groups
 from tests.servers.fixtures import started
 from tests.servers.process import Server

@@ -7,7 +7,7 @@ from leased.testing.agreement import agree
 from leased.testing.contract import CHECKS, Check
 from leased.testing.runner import run_check
 from leased.testing.worlds import Async, Blocking, Face, Place
-from tests.contract.server_places import redis
+from tests.contract.redis_places import redis
 from tests.servers.process import Server
 
 UNCOUNTED = {"check_nothing_grows_with_history", "check_one_key_does_not_grow"}
