@@ -50,7 +50,7 @@ def loss_told(run: Run, excuses: Excuses) -> Iterator[Violation]:
     """A loss is told in a second, after the process runs again, where somebody keeps the hold."""
     for holds in run.holds.values():
         for hold in holds:
-            until = hold.until()
+            until = max(hold.until(), hold.granted)  # one may be over when it is had, after a stop
             told = min((line.at for line in hold.told if line.data["event"] == "lost"), default=NEVER)
             looked = max([hold.granted, *(line.at for line in hold.sights)])
             renewed = any(line.at > looked for line in hold.told if line.data["event"] == "renewed")
@@ -127,5 +127,5 @@ def _free_by(run: Run, call: Call, holds: Sequence[Hold]) -> float:
     if any(one.call == "release" and one.found.get("freed") for one in hold.calls):
         return min(one.answered for one in hold.calls if one.found.get("freed"))
     renewing = hold.kept or any(one.call in GIVING_UP for one in hold.calls)
-    last = max([hold.until(), *(line.at for line in hold.told)])
+    last = max([hold.until(), hold.granted, *(line.at for line in hold.told)])
     return last + TIMEOUT + (LONGEST_TTL if renewing else hold.ttl)

@@ -57,8 +57,9 @@ class Story:
         kept: bool = False,
         wait: float = 0.0,
         took: float = 0.01,
+        lost: bool = False,
     ) -> str:
-        """An acquire that got the key: believed in from the answer on."""
+        """An acquire that got the key: believed in from the answer on, unless it is lost by then."""
         return self.call(
             "acquire",
             at,
@@ -66,9 +67,9 @@ class Story:
             took=took,
             given={"ttl": TTL, "wait": wait, "kept": kept, "patience": None},
             fence=fence,
-            lost=False,
-            until=at + BELIEF,
-            reason=None,
+            lost=lost,
+            until=at + took if lost else at + BELIEF,
+            reason="expired" if lost else None,
             exclusive=exclusive,
             early_loss=exclusive != "primary",
         )

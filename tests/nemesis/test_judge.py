@@ -210,6 +210,18 @@ def test_a_loss_that_is_not_told() -> None:
     assert story.verdict().valid
 
 
+def test_a_hold_that_was_over_when_it_was_had() -> None:
+    """A process that was stopped between the grant and its answer never believed, and is told of the loss."""
+    story = Story()
+    hold = story.grant(1.0, 10, kept=True, took=3.0, lost=True)
+    story.add("stopped", 1.1)
+    story.add("continued", 3.9)
+    story.release(2.7, story.grant(2.5, 11, who="b"), who="b")
+    assert story.broken() == {"told"}
+    story.add("told", 4.1, hold=hold, event="lost", reason="expired")
+    assert story.verdict().valid
+
+
 def test_a_released_key_that_nobody_gets() -> None:
     """LIVE2: a waiter that is there gets a released key soon, if nothing is broken."""
 
