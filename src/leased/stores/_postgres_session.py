@@ -126,6 +126,9 @@ class PostgresSession:
             until=call.until,
             writes=False,
         )
+        if not results[3].ntuples:  # it was swept in between: nothing is locked
+            await self._wire.ask(say.roll_back, (), until=call.until)
+            raise self._vanished(applied=False)
         return Row(results[-1]).seen()
 
     async def finish(self, key: str, effect: Effect | None, *, call: Call) -> None:
@@ -142,7 +145,9 @@ class PostgresSession:
         if effect.freed:
             sent.append((say.tell, row))
         sent.append((say.commit, ()))
-        await self._wire.ask_all(sent, until=call.until, writes=True)
+        written, *_ = await self._wire.ask_all(sent, until=call.until, writes=True)
+        if written.command_tuples != 1:  # a trigger or a rule of somebody else: nothing was granted by that
+            raise self._vanished(applied=None)
 
     async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
         """See `Session`."""
@@ -193,6 +198,9 @@ class PostgresSession:
         error = None if failed is None else from_creating(failed, name=self._name)
         if error is not None:
             raise error
+
+    def _vanished(self, *, applied: bool | None) -> RolledBack:
+        return RolledBack(StoreUnavailable(f"a row of {self._name} vanished again and again", applied=applied))
 
     def _told(self, instant: int, call: Call, *, asked_at: float) -> int:
         """The server's clock as an answer told it, compared now and then with our own."""

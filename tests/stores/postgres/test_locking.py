@@ -14,6 +14,7 @@ import pytest
 from leased.clocks import step
 from leased.errors import LeasedError, StoreUnavailable
 from leased.model import Acquire, Contended, Held, Look, Lost, Release, Released
+from leased.policy import FENCE_RETENTION
 from leased.stores import _postgres_session as session
 from tests.servers.process import Server
 from tests.stores.postgres.conftest import Make, claim
@@ -105,6 +106,65 @@ def test_a_key_that_somebody_writes_for_the_first_time(
     assert outcomes[1].applied is False
     other.commit()
     assert isinstance(step(store.acquire(claim("new"), timeout=5)), Contended)
+
+
+@pytest.fixture
+def between(raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server) -> Iterator[Raw]:
+    """Somebody else's connection that stops transactions, until it rolls back, after they have seen to a row."""
+    step(make(postgres_server.url).status("key", timeout=5))
+    wait = f"pg_advisory_xact_lock(hashtext('{table}'))"
+    raw.execute(
+        f"CREATE FUNCTION {table}_stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF current_query() LIKE '%DO NOTHING%' THEN PERFORM {wait}; END IF; RETURN NULL; END $$".encode()
+    )
+    raw.execute(f"CREATE TRIGGER stop AFTER INSERT ON {table}_record EXECUTE FUNCTION {table}_stop()".encode())
+    other.execute(f"SELECT {wait}".encode())
+    yield other
+    raw.execute(f"DROP FUNCTION {table}_stop CASCADE".encode())
+
+
+@pytest.mark.parametrize("way", ["acquire", "abandon"])
+def test_a_row_that_is_swept_before_it_is_locked(
+    raw: Raw, between: Raw, table: str, make: Make, postgres_server: Server, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """O1, O5: when the row of a long open key is deleted between the steps of a call, what the call answers is stored
+    all the same: a grant excludes others, an abandoned token is never granted."""
+    monkeypatch.setattr(session, "_LONGEST_LOCK", 10.0)
+    store, asked = make(postgres_server.url), claim("key")
+    store.offset = -2 * FENCE_RETENTION
+    lapsed = claim("key", ttl=1.0, late=True)
+    step(store.acquire(lapsed, timeout=5))
+    store.offset = 0.0
+    call = store.acquire(asked, timeout=15) if way == "acquire" else store.abandon("key", asked.token, timeout=15)
+    thread, answers = in_thread(call)
+    waiting(raw)
+    assert raw.execute(f"DELETE FROM {table}_record".encode()).rowcount == 1
+    between.rollback()
+    thread.join(20)
+    assert [type(answer) for answer in answers] == [Held if way == "acquire" else NoneType]
+    outcome = step(store.acquire(claim("key") if way == "acquire" else asked, timeout=5))
+    assert isinstance(outcome, Contended)
+    assert outcome.ended is (way == "abandon")
+
+
+def test_a_record_that_cannot_be_written(raw: Raw, table: str, make: Make, postgres_server: Server) -> None:
+    """Where a trigger of somebody else swallows what is written, nobody is told that he holds the key."""
+    store = make(postgres_server.url)
+    lapsed = claim("key", ttl=0.001, late=True)
+    step(store.acquire(lapsed, timeout=5))
+    while step(store.look("key", lapsed.token, timeout=5)) != Lost("expired"):
+        time.sleep(0.001)
+    raw.execute(
+        f"CREATE FUNCTION {table}_swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        f"CREATE TRIGGER swallow BEFORE UPDATE ON {table}_record FOR EACH ROW"
+        f" EXECUTE FUNCTION {table}_swallow()".encode()
+    )
+    try:
+        with pytest.raises(StoreUnavailable, match="vanished"):
+            step(store.acquire(claim("key"), timeout=0.3))
+        assert step(store.status("key", timeout=5)).state != "held"
+    finally:
+        raw.execute(f"DROP FUNCTION {table}_swallow CASCADE".encode())
 
 
 def test_a_refusal_writes_and_locks_nothing(raw: Raw, table: str, make: Make, postgres_server: Server) -> None:
