@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, Literal, Protocol
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from leased.checks import check_key, check_span, shown
 from leased.errors import InvalidRequest, StoreNotUsable
@@ -93,6 +93,7 @@ _SCHEMES: dict[str, _Scheme] = {
     "mariadb": _MYSQL,
 }
 
+_PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _LATER = ("dynamodb", "etcd", "nats", "http")
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
@@ -209,16 +210,20 @@ def check_assurance(assurance: Assurance, require: str | None, *, shown_url: str
 
 
 def hide_secrets(url: str) -> str:
-    """The URL without user, password and parameters, fit for logs and messages."""
-    try:
-        parts = urlsplit(url)
-        if parts.netloc:
-            place = parts.netloc.rpartition("@")[2]
-            return shown(f"{parts.scheme}://{place}{parts.path}")
-    except ValueError:
-        return shown(f"{url.partition(':')[0]}:…")
-    before = url.partition("?")[0]
-    return shown(f"{before.partition(':')[0]}:…" if "@" in before else before)
+    """The URL without user, password and parameters, fit for logs and messages.
+
+    Where a password may have been written that ends the place too early (with `/`, `?` or `#` in it) only the scheme is
+    shown.
+    """
+    scheme, _, rest = url.partition(":")
+    if not rest.startswith("//"):
+        before = url.partition("?")[0]
+        return shown(f"{scheme}:…" if "@" in before else before)
+    login_and_place, path, beyond = re.fullmatch(r"//([^/?#]*)([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]  # it matches any text
+    place = login_and_place.rpartition("@")[2]
+    if "@" in path + beyond or not all(_PLACE.fullmatch(part) for part in place.split(",")):
+        return shown(f"{scheme}:…")
+    return shown(f"{scheme}://{place}{path}")
 
 
 def _check_options(options: Options, given: dict[str, object]) -> Options:

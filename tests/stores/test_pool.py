@@ -1,10 +1,12 @@
 """The pool of connections: its cap, its deadlines, whom it wakes, and what it does around loops and forks."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from leased.aio_clock import LoopClock
 from leased.clocks import BlockingClock, step
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._pool import Pool
+from tests.faces.interrupts import Interrupts
 
 
 class Line:
@@ -130,6 +133,30 @@ def test_a_connection_lost_by_an_interrupted_caller_uses_up_no_place(exchange: E
     assert step(pool.take(1.0)).usable()
 
 
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_an_interrupt_at_any_point_of_taking_one_uses_up_no_place(exchange: Exchange) -> None:
+    """C007: wherever `KeyboardInterrupt` strikes while a connection is taken or opened, there is room afterwards."""
+    at = 0
+    while True:
+        pool = blocking(exchange, most=1)
+        interrupts = Interrupts(at=at)
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupts.run(partial(_take, pool))
+        struck, where = interrupts.struck, interrupts.where
+        if not struck:
+            break
+        del interrupts  # it keeps the frames that it has seen
+        exchange.opened.clear()
+        gc.collect()
+        assert step(pool.take(2.0)).usable(), where
+        at += 1
+    assert at > 10
+
+
+def _take(pool: Pool[Line]) -> None:
+    step(pool.take(1.0))
+
+
 def test_six_hundred_cancelled_waiters_take_nothing_with_them(exchange: Exchange) -> None:
     """Tasks that are cancelled while they wait for a connection leave all of them to others."""
 
@@ -170,6 +197,23 @@ def test_every_loop_has_connections_of_its_own(exchange: Exchange) -> None:
     assert first == [1], "nobody but the pool knew it, and it has to be closed all the same"
     assert second == []
     assert len(pool._places) == 1
+
+
+def test_closing_from_another_thread_closes_in_the_loop_that_owns_the_connection(exchange: Exchange) -> None:
+    """A connection of a running loop is touched by that loop's thread only."""
+    closed_in: list[int] = []
+
+    async def scene() -> None:
+        pool = for_loops(exchange)
+        line = await pool.take(1.0)
+        line.close = lambda: closed_in.append(threading.get_ident())  # type: ignore[method-assign]  # noted
+        pool.give(line)
+        await asyncio.get_running_loop().run_in_executor(None, pool.close)
+        while not closed_in:
+            await asyncio.sleep(0)
+        assert closed_in == [threading.get_ident()]
+
+    asyncio.run(scene())
 
 
 def test_closing_ends_idle_ones_at_once_and_others_when_they_come_back(exchange: Exchange) -> None:

@@ -172,6 +172,25 @@ def test_when_the_connection_breaks_every_bell_rings_and_it_listens_again(server
     until(lambda: bells["b"].rung > before)
 
 
+def test_whatever_ends_the_connection_it_listens_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W3: an error that nobody foresaw costs the push for a moment, not for the life of the process."""
+    listening = Listener(server.connect, name="here")
+    bell = Bell()
+    watch(listening, "a", bell)
+
+    def stumble(_: Wire) -> tuple[list[str], list[str]]:
+        raise AttributeError("a driver's own mistake")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Wire, "read", stumble)
+        server.wires[0].tell("a")
+        until(lambda: server.wires[0].closed)
+    until(lambda: len(server.wires) > 1 and server.wires[-1].listening == ["a"])
+    before = bell.rung
+    server.wires[-1].tell("a")
+    until(lambda: bell.rung > before)
+
+
 def test_an_ended_watch_rings_no_more(server: Server) -> None:
     """The answer of watch ends that watch, and no other of the same bell."""
     listening = Listener(server.connect, name="here")

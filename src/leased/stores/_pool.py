@@ -13,6 +13,8 @@ from leased.store import Clock, Signal
 from leased.stores._forks import ForkMutex, follow_forks, keep_forever
 from leased.targets import Options
 
+_LOOK_AGAIN = 0.25
+
 CONNECTIONS, MOST_CONNECTIONS = 4, 1000
 """How many a pool has at the most, unless `leased_pool` says otherwise, and how many that may say."""
 
@@ -37,6 +39,12 @@ class Connection(Protocol):
 _C = TypeVar("_C", bound=Connection)
 
 
+class _Opening:
+    """A connection that is being opened."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Place(Generic[_C]):
     """What belongs to one event loop, or to all blocking callers: connections of one loop are useless in another."""
 
@@ -44,9 +52,13 @@ class _Place(Generic[_C]):
 
     def __init__(self) -> None:
         self.idle: list[_C] = []
-        self.living: weakref.WeakSet[_C] = weakref.WeakSet()  # forgets what an interrupted caller could not give back
-        self.opening = 0
+        self.living: weakref.WeakSet[_C] = weakref.WeakSet()  # these forget what an interrupted caller could not
+        self.opening: weakref.WeakSet[_Opening] = weakref.WeakSet()  # give back or finish
         self.waiting: deque[Signal] = deque()
+
+    def has_room(self, most: int) -> bool:
+        """Whether another one may be opened."""
+        return len(self.living) + len(self.opening) < most
 
 
 class Pool(Generic[_C]):
@@ -79,14 +91,15 @@ class Pool(Generic[_C]):
         """A connection for one call, to be given back or dropped. `StoreUnavailable` after so many seconds."""
         give_up_at = self._clock.now() + seconds
         signal: Signal | None = None
+        opening = _Opening()
         try:
             while True:
                 with self._mutex.lock:
                     place = self._place()
                     found = place.idle.pop() if place.idle else None
-                    may_open = found is None and len(place.living) + place.opening < self._most
+                    may_open = found is None and place.has_room(self._most)
                     if may_open:
-                        place.opening += 1
+                        place.opening.add(opening)
                     elif found is None and signal is None:
                         signal = self._clock.signal()
                         place.waiting.append(signal)
@@ -97,12 +110,12 @@ class Pool(Generic[_C]):
                     continue
                 left = give_up_at - self._clock.now()
                 if may_open:
-                    return await self._open(place, max(left, 0.0))
+                    return await self._open(place, opening, seconds=max(left, 0.0))
                 if left <= 0 or signal is None:
                     raise StoreUnavailable(
                         f"all {self._most} connections were in use for {seconds:.3g} s", applied=False
                     )
-                await signal.wait(left)
+                await signal.wait(min(left, _LOOK_AGAIN))
                 with self._mutex.lock:
                     if signal not in place.waiting:  # it was called: if it has to wait again, then at the end
                         signal = None
@@ -132,13 +145,18 @@ class Pool(Generic[_C]):
 
     def close(self) -> None:
         """Close what is idle, and what is in use once it is given back; a later call raises `StoreNotUsable`."""
+        here = self._here_or_nowhere()
         with self._mutex.lock:
             self._closed = True
-            idle = [connection for place in self._places.values() for connection in place.idle]
+            idle = [(loop, connection) for loop, place in self._places.items() for connection in place.idle]
             for place in self._places.values():
                 place.idle.clear()
-        for connection in idle:
-            connection.close()
+        for loop, connection in idle:
+            if loop is here or loop is None or loop.is_closed():
+                connection.close()
+            else:  # another thread's: only there may it be touched
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(connection.close)
 
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once closed."""
@@ -162,14 +180,14 @@ class Pool(Generic[_C]):
                 self._inherited.add(id(connection))
         self._places = {}
 
-    async def _open(self, place: _Place[_C], seconds: float) -> _C:
+    async def _open(self, place: _Place[_C], opening: _Opening, *, seconds: float) -> _C:
         connection: _C | None = None
         try:
             connection = await self._connect(seconds)
             return connection
         finally:
             with self._mutex.lock:
-                place.opening -= 1
+                place.opening.discard(opening)
                 if connection is not None:
                     place.living.add(connection)
                 else:
@@ -181,6 +199,12 @@ class Pool(Generic[_C]):
 
     def _here(self) -> Any:
         return None if self._loop is None else self._loop()
+
+    def _here_or_nowhere(self) -> Any:
+        try:
+            return self._here()
+        except RuntimeError:  # no loop is running in this thread
+            return None
 
     def _place(self) -> _Place[_C]:
         """That of the caller; those of loops that have ended go, with their connections. The mutex is held."""
@@ -201,7 +225,7 @@ class Pool(Generic[_C]):
             with contextlib.suppress(ValueError):
                 place.waiting.remove(signal)
                 return
-            if place.idle or len(place.living) + place.opening < self._most:
+            if place.idle or place.has_room(self._most):
                 _call_next(place)
 
 

@@ -10,10 +10,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
-from leased.errors import LeasedError
 from leased.store import Bell, Clock, Signal
 from leased.stores._forks import ForkMutex, follow_forks, keep_forever
 
@@ -102,7 +101,10 @@ class Listener:
                 running.wake()
         if running is not None and signal is not None:
             try:
-                found.late = not await signal.wait(_CONFIRM) and not found.confirmed
+                in_time = await signal.wait(_CONFIRM)
+                if not in_time:
+                    with self._mutex.lock:
+                        found.late = not found.confirmed
             except BaseException:
                 self._unwatch(channel, ticket)
                 raise
@@ -132,8 +134,8 @@ class Listener:
                 feed = thread.feed = self._connect()
                 retry = _RETRY_MIN
                 self._listen(thread, feed)
-            except (LeasedError, OSError) as error:
-                _log.debug("the push from %s stopped: %s", self._name, error)
+            except Exception as error:  # noqa: BLE001 - whatever ends it, waiters poll until there is another
+                _log.debug("the push from %s stopped: %r", self._name, error)
                 thread.nap(retry)
                 retry = min(_RETRY_MAX, retry * 2)
             finally:
@@ -141,6 +143,7 @@ class Listener:
                 if feed is not None:
                     feed.close()
                 self._start_over()
+            self._forget_left()
 
     def _listen(self, thread: _Thread, feed: Feed) -> None:
         reading = select.poll()
@@ -218,7 +221,6 @@ class Listener:
 
     def _wanted(self, thread: _Thread) -> bool:
         """Whether anybody listens, or did a moment ago; if not, the thread ends, and a watch starts another."""
-        self._forget_left()
         with self._mutex.lock:
             if self._channels:
                 return True
@@ -284,12 +286,12 @@ class _Thread:
             os.close(self._writing)
 
 
-_listeners: weakref.WeakValueDictionary[str, Listener] = weakref.WeakValueDictionary()
+_listeners: weakref.WeakValueDictionary[Hashable, Listener] = weakref.WeakValueDictionary()
 _turn = threading.Lock()
 
 
-def listener(place: str, connect: Callable[[], Feed], *, name: str) -> Listener:
-    """The one of this process for that place, a server as seen by one user: all stores there share it."""
+def listener(place: Hashable, connect: Callable[[], Feed], *, name: str) -> Listener:
+    """The one of this process for that place, a server as seen by one user in one way: all stores there share it."""
     with _turn:
         found = _listeners.get(place)
         if found is None:
