@@ -103,6 +103,7 @@ def test_every_parameter_of_a_stores_own_is_described() -> None:
     for scheme, store in targets._SCHEMES.items():
         name = {"postgres": "postgresql", "mariadb": "mysql"}.get(store.module.rpartition(".")[2])
         page = REFERENCE.parent / "stores" / f"{name or store.module.rpartition('.')[2]}.md"
+        assert f"`{scheme}:" in settings, scheme
         for parameter in store.parameters:
             assert f"| `leased_{parameter}` |" in settings, scheme
             assert f"`leased_{parameter}=" in page.read_text(), scheme
