@@ -78,7 +78,7 @@ def _connect(address: Address, node: Node) -> RedisFeed:
     try:
         hello = greeting(address, address.login)
         answers = step(connection.exchange(b"".join(hello), count=len(hello), seconds=_SECONDS))
-        check_greeting(answers, node)
+        check_greeting(hello, answers, node=node)
     except Cut as cut:
         connection.close()
         raise cut_off(cut, node) from cut

@@ -7,7 +7,9 @@ from typing import Any
 
 from leased.stores._redis_failures import code_of, refused
 from leased.stores._redis_url import Address, Login, Node
-from leased.stores._redis_wire import ServerError, packed
+from leased.stores._redis_wire import ServerError, bulk, packed
+
+_NAMES = bulk(b"SETNAME")
 
 
 def greeting(address: Address, login: Login, *, database: bool = True) -> list[bytes]:
@@ -21,8 +23,16 @@ def greeting(address: Address, login: Login, *, database: bool = True) -> list[b
     return commands
 
 
-def check_greeting(answers: Sequence[Any], node: Node) -> None:
-    """Raise what the server refused; a name that it does not take is none of that."""
-    for answer in answers:
-        if isinstance(answer, ServerError) and code_of(answer) != "NOPERM" and "SETNAME" not in answer.text:
+def check_greeting(hello: Sequence[bytes], answers: Sequence[Any], *, node: Node) -> None:
+    """Raise what the server refused of a greeting, as far as it answered; only a name may be refused.
+
+    Without its `SELECT` a connection would be in another database, and two would hold what only one may.
+    """
+    for command, answer in zip(hello, answers, strict=False):
+        if isinstance(answer, ServerError) and not (_NAMES in command and _is_about_names(answer)):
             raise refused(answer, node)
+
+
+def _is_about_names(answer: ServerError) -> bool:
+    """Whether it refuses the name, and nothing that a server says to whatever comes first: that it is full."""
+    return code_of(answer) == "NOPERM" or "SETNAME" in answer.text

@@ -244,16 +244,16 @@ class Link:
         else:
             node = self._address.nodes[0]
         connection = await self._open(self._address, node, seconds=max(give_up_at - self._clock.now(), 0.0))
+        hello = greeting(self._address, self._address.login)
         try:
-            hello = greeting(self._address, self._address.login)
             data = b"".join([*hello, *QUESTIONS])
             left = max(give_up_at - self._clock.now(), 0.0)
             answers = await connection.exchange(data, count=len(hello) + len(QUESTIONS), seconds=left)
-            check_greeting(answers[: len(hello)], node)
+            check_greeting(hello, answers, node=node)
             self._meet(node, read_facts(answers[len(hello) :]))
         except Cut as cut:
             connection.close()
-            check_greeting(cut.answers, node)  # a server may say why, and close
+            check_greeting(hello, cut.answers, node=node)  # a server may say why, and close
             failure = cut_off(cut, node)
             failure.applied = False
             raise failure from cut

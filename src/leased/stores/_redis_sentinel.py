@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._redis_connection import Connection, Cut
-from leased.stores._redis_failures import cut_off
+from leased.stores._redis_failures import cut_off, refused
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
@@ -52,8 +52,8 @@ async def _ask(address: Address, sentinel: Node, open_connection: Open, *, secon
         raise cut_off(cut, sentinel) from cut
     finally:
         connection.close()
-    check_greeting(answers[:-1], sentinel)
+    check_greeting(hello, answers, node=sentinel)
     found = answers[-1]
     if isinstance(found, ServerError):
-        check_greeting([found], sentinel)
+        raise refused(found, sentinel)
     return Node(found[0].decode(), int(found[1])) if isinstance(found, list) else None

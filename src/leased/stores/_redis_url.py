@@ -103,7 +103,7 @@ def read_address(url: str) -> Address:
         nodes=(Node(socket, None),) if socket else tuple(_node(place, url, port=port) for place in places.split(",")),
         login=Login(unquote(username) or None, unquote(password) or None),
         database=database,
-        name=str(given.get("client_name", "leased")),
+        name=_name(str(given.get("client_name", "leased"))),
         tls=scheme in ("rediss", "valkeys"),
         service=service,
         sentinel_login=Login(given.get("sentinel_username"), given.get("sentinel_password")),
@@ -143,6 +143,16 @@ def _database(value: object, url: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequest(f"{shown(text)!r} in {hide_secrets(url)!r} is no database", hint="databases have numbers")
     return int(text)
+
+
+def _name(text: str) -> str:
+    """A name that a server takes."""
+    if not all("!" <= character <= "~" for character in text):
+        raise InvalidRequest(
+            f"the client_name {shown(text)!r} is no name that a server takes",
+            hint="write printable ASCII characters without spaces",
+        )
+    return text
 
 
 def _node(place: str, url: str, *, port: int) -> Node:

@@ -248,6 +248,16 @@ def test_a_user_with_few_rights_can_lock(caller: Caller, private_valkey: Callabl
     assert caller(store.list("", after="", limit=5, timeout=TIMEOUT)) == []
 
 
+def test_nobody_locks_in_another_database(caller: Caller, private_valkey: Callable[..., Server]) -> None:
+    """A user who may not select the database of the URL is refused: in another one he would hold what others hold."""
+    server = private_valkey(users=["worker on >pw ~* &* +@all -select"])
+    store = caller.open(f"redis://worker:pw@{server.host}:{server.port}/1")
+    with pytest.raises(StoreNotUsable, match="NOPERM") as caught:
+        caller(store.acquire(Claim("key", "token", 30.0), timeout=TIMEOUT))
+    assert caught.value.applied is False
+    caller.take(caller.open(f"redis://worker:pw@{server.host}:{server.port}/0"), "key")
+
+
 def test_something_else_than_redis_is_noticed(caller: Caller, postgres_server: Server) -> None:
     """A port where something else listens is no Redis, and no reason to try again until the time is over."""
     store = caller.open(f"redis://{postgres_server.host}:{postgres_server.port}")

@@ -50,6 +50,7 @@ def test_logins_are_read_and_not_shown() -> None:
         ("redis://h:port", "port"),
         ("redis://h?colour=blue", "colour"),
         ("redis://h?db=x", "db"),
+        ("redis://h?client_name=two%20words", "client_name"),
         ("redis+sentinel://h", "SERVICE"),
         ("redis+unix://h/run/a.sock", "SOCKET"),
         ("redis+unix://", "SOCKET"),
