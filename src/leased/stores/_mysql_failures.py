@@ -10,9 +10,12 @@ GARBAGE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, E
 """What the drivers raise besides their own errors, when they are told what no server would say."""
 
 NO_TABLE, DUPLICATE = 1146, 1062
+LOCKED = frozenset({1205, 3572})
+"""Somebody kept a row or a table locked for longer than the server was told to wait."""
 
 # The server has undone the whole transaction, or never begun the statement: asking again is safe.
-_CONFLICTS = frozenset({1213, 1205, 1020, 1479, 3572, DUPLICATE})
+_CONFLICTS = LOCKED | {1213, 1020, 1479, DUPLICATE}
+_HELD = "somebody holds a lock on the row or the table: see information_schema.innodb_trx; then ask again"
 _FULL = "free some space on the disk of the server"
 _READ_ONLY = "this server is read-only: a replica, or a primary that was replaced; use the one that takes writes"
 # Said before anything was done; what it was said to did not happen, and may happen later.
@@ -104,7 +107,8 @@ def failure(found: Trouble, *, place: str, writing: bool) -> StoreUnavailable:
     number = found.number
     message = f"{place} {'refused' if found.answered else 'failed'}: {found.said}"
     if found.conflict:
-        return StoreUnavailable(f"{place} stayed busy with others: {found.said}", applied=False)
+        hint = _HELD if number in LOCKED else None
+        return StoreUnavailable(f"{place} stayed busy with others: {found.said}", applied=False, hint=hint)
     if number in _LATER:
         return StoreUnavailable(message, applied=False, hint=_LATER[number])
     if number in _NEVER:

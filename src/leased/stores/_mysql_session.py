@@ -11,7 +11,7 @@ from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Abandon, Acquire, Claim, Held, Lease, Look, Operation, Release, Renew
 from leased.store import Outcome
 from leased.stores import _sql_rules as rules
-from leased.stores._mysql_failures import DUPLICATE, NO_TABLE, Trouble, failure
+from leased.stores._mysql_failures import DUPLICATE, LOCKED, NO_TABLE, Trouble, failure
 from leased.stores._mysql_link import Answer
 from leased.stores._mysql_statements import Statements
 from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Asked, Record, Seen, asked, digest_of, microseconds
@@ -21,6 +21,8 @@ from leased.stores._standing import ServerClock
 
 _NO_RIGHT = 1142
 _MOST_KEYS = 4096
+_ROW_WAIT = 1.2  # a second, as the settings of a connection say, and the way
+_NO_WAIT = 0.1  # a nap, and the way
 
 
 class Link(Protocol):
@@ -77,8 +79,10 @@ class MysqlSession:
         time: Callable[[], float],
         memory: Memory,
         ring: Callable[[str], None],
+        at_once: str,
     ) -> None:
-        """`place` is for messages, `time` is what `clock` compares with, `ring` is told of keys that were freed."""
+        """`place` is for messages, `time` is what `clock` compares with, `ring` is told of keys that were freed, and
+        `at_once` stands before what may not wait for a lock; empty where the server has no words for that."""
         self._link = link
         self._statements = statements
         self._place = place
@@ -86,6 +90,7 @@ class MysqlSession:
         self._time = time
         self._memory = memory
         self._ring = ring
+        self._at_once = at_once
         self._within = False
         self._now = 0
 
@@ -107,16 +112,18 @@ class MysqlSession:
         if not self._memory.has(key):
             self._memory.note(key)
             with contextlib.suppress(Duplicate):
-                answer = await self._ask(self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True)
+                answer = await self._change(
+                    self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True
+                )
                 return _granted(claim, new, answer.number)
-        answer = await self._ask(self._statements.grant_next(name, new, ahead=call.ahead), call, writing=True)
+        answer = await self._change(self._statements.grant_next(name, new, ahead=call.ahead), call, writing=True)
         return _granted(claim, new, answer.number) if answer.changed else None
 
     async def extend(self, key: str, token: str, *, call: Call, ttl: float, number: int) -> Held | None:
         """See `Session`."""
         name, digest = key.encode(), digest_of(token)
         statement = self._statements.extend(name, digest, length=microseconds(ttl), number=number, ahead=call.ahead)
-        if not (await self._ask(statement, call, writing=True)).changed:
+        if not (await self._change(statement, call, writing=True)).changed:
             return None
         try:
             seen = await self.look(key, None, call=call)
@@ -130,7 +137,7 @@ class MysqlSession:
     async def free(self, key: str, token: str, *, call: Call) -> bool | None:
         """See `Session`."""
         statement = self._statements.free(key.encode(), digest_of(token), ahead=call.ahead)
-        if not (await self._ask(statement, call, writing=True)).changed:
+        if not (await self._change(statement, call, writing=True)).changed:
             return None
         self._ring(key)
         return True
@@ -148,7 +155,7 @@ class MysqlSession:
     async def lock(self, key: str, token: str | None, *, call: Call) -> Seen:
         """See `Session`. A key without a record gets an empty one, or there would be nothing to lock."""
         await self._begin(call)
-        await self._ask(self._statements.ensure(key.encode(), NEVER_GRANTED), call)
+        await self._change(self._statements.ensure(key.encode(), NEVER_GRANTED), call)
         seen = await self.look(key, token, call=call)
         self._now = seen.now
         return Seen(None, seen.mark, seen.now) if seen.record == NEVER_GRANTED else seen
@@ -158,7 +165,7 @@ class MysqlSession:
         if effect is None:
             await self._end("ROLLBACK", call)
             return
-        await self._ask(self._statements.replace([(key.encode(), effect.record)]), call)
+        await self._change(self._statements.replace([(key.encode(), effect.record)]), call)
         await self._mark(effect.marks, call)
         await self._end("COMMIT", call)
         if effect.freed:
@@ -224,7 +231,7 @@ class MysqlSession:
         if over:
             locked = (await self._ask(self._statements.lock_over(over, ahead=call.ahead), call)).rows
             if locked:
-                await self._ask(self._statements.delete([(row[0], row[1]) for row in locked]), call)
+                await self._change(self._statements.delete([(row[0], row[1]) for row in locked]), call)
         await self._sweep_marks(most, call)
         await self._end("COMMIT", call)
 
@@ -247,9 +254,9 @@ class MysqlSession:
         """Write and commit the effects, by key. If somebody else was quicker with a fresh one all of it is undone."""
         known = [(key, effect.record) for key, effect in effects.items() if key not in fresh]
         if known:
-            await self._ask(self._statements.replace(known), call)
+            await self._change(self._statements.replace(known), call)
         if fresh:
-            await self._ask(self._statements.insert([(key, effects[key].record) for key in sorted(fresh)]), call)
+            await self._change(self._statements.insert([(key, effects[key].record) for key in sorted(fresh)]), call)
         await self._mark([mark for effect in effects.values() for mark in effect.marks], call)
         await self._end("COMMIT", call)
         for key, effect in effects.items():
@@ -260,12 +267,12 @@ class MysqlSession:
         """Add marks, and delete more than are added, so that they never pile up."""
         if marks:
             await self._sweep_marks(2 * len(marks), call)
-            await self._ask(self._statements.mark(sorted(marks), now=self._now, until=self._now + REPLAY), call)
+            await self._change(self._statements.mark(sorted(marks), now=self._now, until=self._now + REPLAY), call)
 
     async def _sweep_marks(self, most: int, call: Call) -> None:
         over = (await self._ask(self._statements.lock_marks_over(most=most, ahead=call.ahead), call)).rows
         if over:
-            await self._ask(self._statements.delete_marks([(row[0], row[1]) for row in over]), call)
+            await self._change(self._statements.delete_marks([(row[0], row[1]) for row in over]), call)
 
     async def _begin(self, call: Call) -> None:
         self._within = True  # first: whatever ends this call, the connection is not used with half a transaction
@@ -274,6 +281,13 @@ class MysqlSession:
     async def _end(self, statement: str, call: Call) -> None:
         await self._ask(statement, call, writing=statement == "COMMIT")
         self._within = False
+
+    async def _change(self, statement: str, call: Call, *, writing: bool = False) -> Answer:
+        """The answer of a statement that may meet somebody's lock. If the server waited for longer than the caller, he
+        would not learn that nothing was changed, and the connection would be lost. What skips locked rows is never
+        asked like that: MariaDB ends it with an error where there are any."""
+        hurry = self._at_once if call.left() < _ROW_WAIT else ""
+        return await self._ask(hurry + statement, call, writing=writing)
 
     async def _ask(self, statement: str, call: Call, *, writing: bool = False) -> Answer:
         """The answer; `writing`: if none comes, nobody knows whether the statement had its effect."""
@@ -287,9 +301,13 @@ class MysqlSession:
             if found.number == NO_TABLE:
                 raise NoTables from found
             error = failure(found, place=self._place, writing=writing)
-            if found.conflict:
+            if found.conflict and not self._too_late(found, call):
                 raise (Duplicate if found.number == DUPLICATE else RolledBack)(error) from found
             raise error from found
+
+    def _too_late(self, found: Trouble, call: Call) -> bool:
+        """Whether somebody keeps a lock, and there is no time for the server to say so once more."""
+        return found.number in LOCKED and call.left() < (_NO_WAIT if self._at_once else _ROW_WAIT)
 
     async def _undo(self, call: Call) -> None:
         """Undo a transaction, so that the connection can go on; where that fails too it is dropped."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from leased.errors import StoreNotUsable
 from leased.model import Assurance
-from leased.stores._mysql_statements import NOW
+from leased.stores._mysql_statements import AT_ONCE, NOW
 from leased.stores._sql_record import SECOND
 
 Ask: TypeAlias = Callable[[str], Awaitable[tuple[tuple[Any, ...], ...]]]
@@ -27,8 +27,6 @@ _IDENTITY = ("hostname", "port", "server_id", "server_uuid")
 _COUNTS = ("wsrep_cluster_size", "Slaves_connected")
 _LISTED = "SHOW GLOBAL {} WHERE Variable_name IN ({})"
 _TRIES = 3
-_AT_ONCE = "survives kill and power loss: on disk before the answer"
-_LATER = "survives a kill of the machine's processes, not a loss of power"
 
 
 async def read_clock(ask: Ask, *, place: str) -> float:
@@ -52,6 +50,11 @@ async def read_settings(ask: Ask) -> dict[str, str]:
     counts = ", ".join(f"'{name}'" for name in _COUNTS)
     rows = (*await ask(_LISTED.format("VARIABLES", names)), *await ask(_LISTED.format("STATUS", counts)))
     return {str(name).lower(): str(value) for name, value in rows}
+
+
+def at_once(found: dict[str, str]) -> str:
+    """What to say before a statement that may not wait for a lock; empty where that cannot be said."""
+    return AT_ONCE if "MariaDB" in found.get("version", "") else ""
 
 
 def identity(found: dict[str, str]) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # `NOW()` tells when the statement began, even after a long wait for somebody's row; `SYSDATE()` tells the time. In the
 # zone of our sessions, UTC, every instant has one name.
 NOW = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))"
+AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout=0,lock_wait_timeout=0 FOR "
+"""Before a statement: it waits for nobody's lock, but fails. Only MariaDB knows it; nothing is left in the session."""
 
 
 def literal(value: bytes | int | None) -> str:

@@ -9,7 +9,7 @@ from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
 from leased.stores._mysql_session import Link, Memory, MysqlSession, saying
-from leased.stores._mysql_standing import identity, read_clock, read_settings
+from leased.stores._mysql_standing import at_once, identity, read_clock, read_settings
 from leased.stores._mysql_standing import standing as weighed
 from leased.stores._mysql_statements import Statements
 from leased.stores._pool import Pool, pool_size
@@ -47,7 +47,14 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
             link.close()
             raise
         return MysqlSession(
-            link, statements, place=where.shown, clock=clock, time=options.clock.now, memory=memory, ring=bells.ring
+            link,
+            statements,
+            place=where.shown,
+            clock=clock,
+            time=options.clock.now,
+            memory=memory,
+            ring=bells.ring,
+            at_once=at_once(settings),
         )
 
     pool = Pool(connect, clock=options.clock, most=pool_size(options), loop=_running_loop if face == "async" else None)

@@ -13,6 +13,7 @@ import pytest
 from leased.errors import StoreUnavailable
 from leased.model import Acquire, Contended, Held, Look, Lost, Release, Released
 from leased.store import Store
+from leased.stores import mysql
 from leased.testing.worlds import Blocking, Driver
 from tests.contract.mysql_places import Admin
 from tests.stores.mysql.conftest import Database, Make, claim, until
@@ -57,28 +58,75 @@ def beside(driver: Driver, call: Any) -> tuple[threading.Thread, list[Any]]:
     return thread, answers
 
 
-def test_a_row_that_is_locked_from_outside(database: Database, other: Admin, driver: Driver, make: Make) -> None:
-    """C121: it is no contention but an error, within the caller's time; other keys are served, and this one later."""
+def connections(database: Database) -> set[int]:
+    """The numbers of all connections to this database but our own."""
+    question = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    return {number for (number,) in database.run(question)}
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.7])
+def test_a_row_that_is_locked_from_outside(
+    seconds: float, database: Database, other: Admin, driver: Driver, make: Make
+) -> None:
+    """C121, S4: it is no contention but an error, within the caller's time, which knows that nothing was changed and
+    says why; no connection is lost over it. Other keys are served, and this one later."""
     store, held = make(database.url), claim("locked")
     driver.run(store.acquire(held, timeout=5))
     lock(other, "locked")
+    before = connections(database)
     calls: tuple[Callable[[], Any], ...] = (
-        lambda: store.renew("locked", held.token, ttl=30.0, number=1, timeout=0.3),
-        lambda: store.release("locked", held.token, timeout=0.3),
-        lambda: store.abandon("locked", held.token, timeout=0.3),
-        lambda: store.force_release("locked", timeout=0.3),
+        lambda: store.renew("locked", held.token, ttl=30.0, number=1, timeout=seconds),
+        lambda: store.release("locked", held.token, timeout=seconds),
+        lambda: store.abandon("locked", held.token, timeout=seconds),
+        lambda: store.force_release("locked", timeout=seconds),
     )
     for call in calls:
         began = time.monotonic()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match="somebody holds a lock") as caught:
             driver.run(call())
-        assert time.monotonic() - began < 2.0
+        assert caught.value.applied is False
+        assert time.monotonic() - began < seconds + 1.0
+    assert connections(database) == before
     assert isinstance(driver.run(store.acquire(claim("another"), timeout=5)), Held)
     assert isinstance(driver.run(store.look("locked", held.token, timeout=5)), Held)
     other.run("ROLLBACK")
-    until(lambda: not somebody_waits(database))  # what was cut may still take place, as its callers were told
     driver.run(store.abandon("locked", held.token, timeout=5))
     assert isinstance(driver.run(store.acquire(claim("locked"), timeout=5)), Held)
+
+
+def test_a_locked_row_on_a_server_that_cannot_refuse_at_once(
+    database: Database, other: Admin, driver: Driver, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C121, S4: MySQL waits for a second at the least, so what has less left than that is not asked again."""
+    monkeypatch.setattr(mysql, "at_once", lambda _settings: "")
+    store, held = make(database.url), claim("locked")
+    driver.run(store.acquire(held, timeout=5))
+    lock(other, "locked")
+    before = connections(database)
+    with pytest.raises(StoreUnavailable, match="somebody holds a lock") as caught:
+        driver.run(store.release("locked", held.token, timeout=2.1))
+    assert caught.value.applied is False
+    assert connections(database) == before
+    other.run("ROLLBACK")
+    assert driver.run(store.release("locked", held.token, timeout=5)) == Released()
+
+
+def test_what_has_little_time_does_the_same(database: Database, driver: Driver, make: Make) -> None:
+    """S4: a call too short to wait for a row is asked in other words, with the same answers."""
+    store, first, late = make(database.url), claim("key"), claim("late", late=True)
+    driver.run(store.status("key", timeout=5))
+    granted = driver.run(store.acquire(first, timeout=1))
+    assert isinstance(granted, Held)
+    assert isinstance(driver.run(store.acquire(claim("key"), timeout=1)), Contended)
+    assert isinstance(driver.run(store.renew("key", first.token, ttl=60.0, number=1, timeout=1)), Held)
+    assert driver.run(store.release("key", first.token, timeout=1)) == Released()
+    second = driver.run(store.acquire(claim("key"), timeout=1))
+    assert isinstance(second, Held)
+    assert second.lease.fencing_token > granted.lease.fencing_token
+    assert isinstance(driver.run(store.acquire(late, timeout=1)), Held)
+    driver.run(store.abandon("late", late.token, timeout=1))
+    assert driver.run(store.force_release("key", timeout=1))
+    assert driver.run(store.list("", after="", limit=9, timeout=1)) == []
 
 
 def test_a_wait_for_a_row_ends_before_the_call(database: Database, other: Admin, driver: Driver, make: Make) -> None:
