@@ -73,7 +73,7 @@ def staleness(run: Run, excuses: Excuses) -> Iterator[Violation]:
     """After a later grant, a call of an earlier holder is not taken for the holder's."""
     for holds in run.holds.values():
         for hold in holds:
-            for call in hold.calls:
+            for call in [*hold.calls, *_renewals_by_itself(run, hold)]:
                 later = _last_granted_before(holds, call.asked, above=hold.fence) if _passed(run, call) else None
                 if later is not None and excuses.revived(hold, later, call) is None:
                     text = f"{hold.key!r}: {call.call} by {hold.op} was granted after {later.op} had it"
@@ -128,6 +128,14 @@ def _seen_free(run: Run, excuses: Excuses) -> Iterator[Violation]:
             if other and excuses.excuse(hold, call.answered) is None:
                 text = f"{hold.key!r}: {hold.op} believed, and status showed {call.found}"
                 yield Violation("early loss", call.answered, text)
+
+
+def _renewals_by_itself(run: Run, hold: Hold) -> Iterator[Call]:
+    """The renewals of a kept hold, of which only the end is told: each was sent within a third of the ttl before."""
+    for line in hold.told:
+        sent = line.at - hold.ttl / 3 - ROUNDING
+        if hold.kept and line.data["event"] == "renewed" and not run.stopped(hold.who, sent, line.at):
+            yield Call(hold.op, "renew", hold.who, hold.key, hold.op, sent, {}, line.at, "ok", {"renewed": True})
 
 
 def _passed(run: Run, call: Call) -> bool:

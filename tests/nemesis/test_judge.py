@@ -169,6 +169,17 @@ def test_a_stale_renewal_that_was_granted() -> None:
     assert "staleness" in story.broken()
 
 
+def test_a_stale_renewal_by_the_library_itself() -> None:
+    """SAFE4: of a kept hold only the end of a renewal is told; it was sent within a third of the ttl before."""
+    for renewed_at, stale in ((1.4, False), (1.7, True)):
+        story = Story()
+        first = story.grant(1.0, 10, kept=True)
+        story.force(1.1, aim=10)
+        story.grant(1.2, 11, who="b")
+        story.add("told", renewed_at, hold=first, event="renewed")
+        assert ("staleness" in story.broken()) is stale
+
+
 def test_a_request_that_is_not_the_same_twice() -> None:
     """SAFE7: the same request gets the same grant, and is not refused by its own hold."""
     story = Story()
