@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from leased.errors import StoreNotUsable
+from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Assurance
 from leased.stores._mysql_statements import AT_ONCE, NOW
 from leased.stores._sql_record import SECOND
@@ -27,6 +27,7 @@ _IDENTITY = ("hostname", "port", "server_id", "server_uuid")
 _COUNTS = ("wsrep_cluster_size", "Slaves_connected")
 _LISTED = "SHOW GLOBAL {} WHERE Variable_name IN ({})"
 _TRIES = 3
+_ELSEWHERE = "connect to the primary, the server that takes writes"
 
 
 async def read_clock(ask: Ask, *, place: str) -> float:
@@ -57,6 +58,14 @@ def at_once(found: dict[str, str]) -> str:
     return AT_ONCE if "MariaDB" in found.get("version", "") else ""
 
 
+def refuse_read_only(found: dict[str, str], *, place: str) -> None:
+    """Raise `StoreUnavailable` on a server that is read-only: accounts of some rights may write even there."""
+    if _read_only(found):
+        raise StoreUnavailable(
+            f"{place} is read-only: a replica, or a primary that was replaced", applied=False, hint=_ELSEWHERE
+        )
+
+
 def identity(found: dict[str, str]) -> tuple[str, ...]:
     """Which server that is."""
     return tuple(found.get(name, "") for name in _IDENTITY)
@@ -68,6 +77,7 @@ def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
     cluster = found.get("wsrep_on") in ("ON", "1") or bool(found.get("group_replication_group_name"))
     replicas = found.get("slaves_connected") if logs else "0"
     alone = not cluster and replicas == "0"
+    read_only = _read_only(found)
     at_once = found.get("innodb_flush_log_at_trx_commit") == "1" and (not logs or found.get("sync_binlog") == "1")
     notes = [found.get("version", "of an unknown version")]
     if cluster:
@@ -82,13 +92,14 @@ def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
             "a loss of power can undo the last grants: set innodb_flush_log_at_trx_commit"
             f"{' and sync_binlog' if logs else ''} to 1"
         )
-    if "ON" in (found.get("read_only"), found.get("innodb_read_only")):
+    if read_only:
         notes.append("this server is read-only: it grants nothing")
     if verified is False:
         notes.append("the connection is encrypted, but the server does not have to prove who it is")
+    exclusive = "volatile" if not at_once else "primary" if alone and not read_only else "until-failover"
     return Assurance(
-        exclusive="volatile" if not at_once else "primary" if alone else "until-failover",
-        early_loss=cluster or not at_once,
+        exclusive=exclusive,
+        early_loss=exclusive != "primary",
         durable="survives kill and power loss: on disk before the answer"
         if at_once
         else "survives a kill of the server",
@@ -96,3 +107,8 @@ def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
         fence="rises while the clock of the server is not set back over the loss of its data",
         notes=tuple(notes),
     )
+
+
+def _read_only(found: dict[str, str]) -> bool:
+    """Whether it takes no writes from accounts without special rights; newer servers know several kinds of that."""
+    return any(found.get(name, "OFF") not in ("OFF", "0") for name in ("read_only", "innodb_read_only"))

@@ -33,11 +33,14 @@ ALONE = {"version": "11.8", "innodb_flush_log_at_trx_commit": "1", "log_bin": "O
         ({"innodb_flush_log_at_trx_commit": "2"}, "volatile", True, "innodb_flush_log_at_trx_commit to 1"),
         ({"log_bin": "ON", "sync_binlog": "1", "slaves_connected": "0"}, "primary", False, "11.8"),
         ({"log_bin": "ON", "sync_binlog": "0", "slaves_connected": "0"}, "volatile", True, "and sync_binlog to 1"),
-        ({"log_bin": "ON", "sync_binlog": "1", "slaves_connected": "2"}, "until-failover", False, "2 replicas"),
-        ({"log_bin": "ON", "sync_binlog": "1"}, "until-failover", False, "cannot be seen"),
+        ({"log_bin": "ON", "sync_binlog": "1", "slaves_connected": "2"}, "until-failover", True, "2 replicas"),
+        ({"log_bin": "ON", "sync_binlog": "1"}, "until-failover", True, "cannot be seen"),
         ({"wsrep_on": "ON", "wsrep_cluster_size": "3"}, "until-failover", True, "3 nodes"),
         ({"group_replication_group_name": "a-b-c"}, "until-failover", True, "at one node"),
-        ({"read_only": "ON"}, "primary", False, "read-only"),
+        ({"read_only": "ON"}, "until-failover", True, "read-only"),
+        ({"read_only": "NO_LOCK_NO_ADMIN"}, "until-failover", True, "read-only"),
+        ({"innodb_read_only": "ON"}, "until-failover", True, "read-only"),
+        ({"read_only": "OFF", "innodb_read_only": "OFF"}, "primary", False, "11.8"),
     ],
 )
 def test_what_a_server_gives(settings: dict[str, str], exclusive: str, early_loss: bool, note: str) -> None:
@@ -134,6 +137,25 @@ def test_a_server_that_became_read_only(odd_server: Server, driver: Driver, make
         finally:
             admin.run("SET GLOBAL read_only = 0")
         driver.run(store.abandon("any", "token", timeout=5))
+        assert isinstance(driver.run(store.acquire(claim(f"key-{id(store)}"), timeout=5)), Held)
+
+
+def test_a_read_only_server_grants_nothing_to_anybody(odd_server: Server, driver: Driver, make: Make) -> None:
+    """S4, C121: an account that may write there all the same, such as one with READ_ONLY ADMIN, would get a second
+    holder after a fail-over that left the old primary read-only: it gets no connection, to grant or to free."""
+    with closing(Admin(odd_server.url)) as admin:
+        admin.run("SET GLOBAL read_only = 1")
+        try:
+            admin.run("CREATE TABLE IF NOT EXISTS beside (a INT)")  # this account is not held up by it
+            store = make(odd_server.url)
+            for call in (store.acquire(claim("key"), timeout=5), store.release("key", "token", timeout=5)):
+                with pytest.raises(StoreUnavailable, match="connect to the primary") as caught:
+                    driver.run(call)
+                assert caught.value.applied is False
+                assert caught.value.retryable
+            assert store.assurance().exclusive == "until-failover"
+        finally:
+            admin.run("SET GLOBAL read_only = 0")
         assert isinstance(driver.run(store.acquire(claim(f"key-{id(store)}"), timeout=5)), Held)
 
 
