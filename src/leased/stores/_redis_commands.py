@@ -148,7 +148,7 @@ def _duration(seconds: float) -> bytes:
 
 def _granted(claim: Claim, reply: Any) -> Held | Contended:
     word = reply[1]
-    if word == b"granted":
+    if word in (b"granted", b"retaken"):
         now, _, fencing_token, expires = reply
         left = (expires - now) / SECOND
         return Held(Lease(claim.key, claim.token, fencing_token, claim.ttl, claim.owner, left))

@@ -26,6 +26,8 @@ from leased.targets import Face
 _TRIES = 3
 _SHARE_OF_WAIT = 0.6
 """Of the time left, what replicas may take; the rest is for taking back what they did not confirm."""
+_CONFIRMED = (b"granted", b"retaken", b"held")
+"""The answers to commands on which somebody counts."""
 _ASKING = packed(b"ASKING")
 
 
@@ -169,7 +171,8 @@ class Link:
                 failure = cut_off(cut, self._address.shown)
                 if not cut.sent:
                     raise failure from cut
-                return [*cut.answers, *[failure] * (count - len(cut.answers))]
+                lost = count - len(cut.answers)
+                return [*cut.answers, *(cut_off(cut, self._address.shown) for _ in range(lost))]
             except BaseException:
                 self._pool.drop(connection)
                 raise
@@ -223,18 +226,21 @@ class Link:
         came = confirmed if type(confirmed) is int else 0
         why = f"{self._address.shown}: {came} of {self._confirmations} replicas confirmed it in time"
         outcomes = list(answers)
-        undo: list[bytes] = []
+        undo: dict[int, bytes] = {}
         for place, (command, answer) in enumerate(zip(commands, answers, strict=True)):
-            if command.lasts and type(answer) is list and answer[1] in (b"granted", b"held"):
+            if command.lasts and type(answer) is list and answer[1] in _CONFIRMED:
                 outcomes[place] = StoreUnavailable(why, hint="leased_wait asks for that many replicas")
                 if command.undo is not None:
-                    undo.append(command.undo.script.by_text + command.undo.rest)
-        if undo:
-            undone = await self.send(b"".join(undo), count=len(undo), give_up_at=give_up_at)
-            if not any(isinstance(answer, Exception) for answer in undone):
-                for outcome, command in zip(outcomes, commands, strict=True):
-                    if isinstance(outcome, StoreUnavailable) and command.undo is not None:
-                        outcome.applied = False
+                    undo[place] = command.undo.script.by_text + command.undo.rest
+        if not undo:
+            return outcomes
+        try:
+            undone = await self.send(b"".join(undo.values()), count=len(undo), give_up_at=give_up_at)
+        except StoreUnavailable:  # then nobody knows; what the others were answered stands
+            return outcomes
+        for place, answer in zip(undo, undone, strict=True):
+            if type(answer) is list and answers[place][1] == b"granted":
+                outcomes[place].applied = False  # others ended the lease of somebody, or may have, when they were new
         return outcomes
 
     async def _connect(self, seconds: float) -> Connection:

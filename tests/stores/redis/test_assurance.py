@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from leased.errors import StoreNotUsable, StoreUnavailable
-from leased.model import Acquire, Claim, Held, Look, Operation
+from leased.model import Acquire, Claim, Held, Look, Operation, Release, Released
 from leased.stores.redis import RedisStore
 from tests.servers import valkey
 from tests.servers.process import Server
+from tests.servers.proxy import Proxy
 from tests.stores.redis.conftest import TIMEOUT, Caller
 
 EVICTING = {"maxmemory": "100mb", "maxmemory-policy": "volatile-lru"}
@@ -139,3 +140,77 @@ def test_an_unconfirmed_grant_is_given_back(caller: Caller, start: Callable[...,
         assert caller(store.release("held", "token", timeout=TIMEOUT))
     finally:
         replica.resume()
+
+
+def test_what_is_asked_again_is_confirmed_as_well(
+    caller: Caller, start: Callable[..., Server], proxy_to: Callable[[Server], Proxy]
+) -> None:
+    """`leased_wait=1`: after a lost answer, the same claim or renewal again waits for the replica like the first."""
+    primary = start()
+    replica = start(replica_of=primary)
+    proxy = proxy_to(primary)
+    store = caller.open(proxy.url, own={"wait": "1"})
+    caller.take(store, "held")
+    replica.pause()
+    try:
+        proxy.lose_reply()
+        with pytest.raises(StoreUnavailable) as caught:
+            caller(store.renew("held", "token", ttl=60.0, number=1, timeout=0.8))
+        assert caught.value.applied is None
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            caller(store.renew("held", "token", ttl=60.0, number=1, timeout=0.8))
+        caller(store.status("key", timeout=TIMEOUT))  # there is a connection
+        proxy.lose_reply()
+        with pytest.raises(StoreUnavailable) as caught:
+            caller(store.acquire(Claim("key", "token", 30.0), timeout=0.8))
+        assert caught.value.applied is None
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            caller(store.acquire(Claim("key", "token", 30.0), timeout=0.8))
+    finally:
+        replica.resume()
+
+
+def test_what_was_retaken_without_confirmation_is_not_undone(caller: Caller, start: Callable[..., Server]) -> None:
+    """S6: an unconfirmed re-take has ended the lease before it, so nobody may read that nothing happened."""
+    primary = start()
+    replica = start(replica_of=primary)
+    store = caller.open(primary.url, own={"wait": "1"})
+    caller.take(store, "key", "old", owner="me")
+    replica.pause()
+    try:
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas") as caught:
+            caller(store.acquire(Claim("key", "new", 30.0, owner="me"), timeout=0.5))
+        assert caught.value.applied is None
+        assert not caller(store.status("key", timeout=TIMEOUT)).held
+    finally:
+        replica.resume()
+
+
+def test_a_grant_that_cannot_be_taken_back_is_open_and_changes_no_other_outcome(
+    caller: Caller, start: Callable[..., Server], proxy_to: Callable[[Server], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S6: no connection for the taking back means that nobody knows of the grant; the release beside it took place."""
+    server = start()
+    proxy = proxy_to(server)
+    store = caller.open(proxy.url, own={"wait": "1"})
+    direct = caller.open(server.url)
+    caller(direct.release("held", "token", timeout=TIMEOUT))  # the server knows the scripts
+    caller.take(direct, "held")
+    caller(store.status("key", timeout=TIMEOUT))
+    pool = store._links._pool  # type: ignore[attr-defined]  # the way breaks right between two exchanges
+    give = pool.give
+
+    def break_off(connection: Any) -> None:
+        give(connection)
+        monkeypatch.undo()
+        proxy.refuse()
+        pool.drop(pool._place().idle.pop())
+
+    monkeypatch.setattr(pool, "give", break_off)
+    batch: list[Operation] = [Release("held", "token"), Acquire(Claim("key", "token", 30.0))]
+    released, refused = caller(store.many(batch, timeout=1.0))
+    assert released == Released()
+    assert isinstance(refused, StoreUnavailable)
+    assert refused.applied is None
+    assert "0 of 1 replicas" in str(refused)
+    assert caller(direct.status("key", timeout=TIMEOUT)).held

@@ -10,8 +10,8 @@ if live and record[TOKEN] == token then
     record[EXPIRES] = math.min(now + record[TTL], record[DEADLINE])
     local at_least = math.min(record[ACQUIRED], now) + record[AT_LEAST]
     record[FREE] = math.max(record[EXPIRES] + record[DELAY], at_least)
-    save()
   end
+  if number >= 0 then save() end  -- also what is there already: see acquire
   return held()
 end
 if record and record[TOKEN] == token then
