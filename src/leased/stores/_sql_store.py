@@ -215,22 +215,34 @@ class SqlStore(Generic[_S]):
         if len(places) < 2:
             return outcomes
         chosen = sorted(places.values())
-        grants = any(isinstance(operations[place], Acquire) for place in chosen)
+        grants = [place for place in chosen if isinstance(operations[place], Acquire)]
 
-        async def batch(session: _S, call: Call) -> builtins.list[Outcome | Unsettled]:
-            if grants:
-                self._standing.check()
-            return await session.batch([operations[place] for place in chosen], call=call)
+        async def batch(session: _S, call: Call) -> None:
+            refusal, sent = self._refusal() if grants else None, chosen
+            if refusal is not None:  # what is held must still end
+                sent = [place for place in chosen if place not in grants]
+                for place in grants:
+                    outcomes[place] = _again(refusal)
+            if sent:
+                found = await session.batch([operations[place] for place in sent], call=call)
+                for place, outcome in zip(sent, found, strict=True):
+                    outcomes[place] = outcome
 
         try:
-            found = await self._run(batch, timeout, writes=len(chosen))
+            await self._run(batch, timeout, writes=len(chosen))
         except StoreUnavailable as error:
             for place in chosen:
-                outcomes[place] = _again(error)
-            return outcomes
-        for place, outcome in zip(chosen, found, strict=True):
-            outcomes[place] = outcome
+                if isinstance(outcomes[place], Unsettled):
+                    outcomes[place] = _again(error)
         return outcomes
+
+    def _refusal(self) -> StoreUnavailable | None:
+        """Why nothing may be granted here."""
+        try:
+            self._standing.check()
+        except StoreNotUsable as error:
+            return error
+        return None
 
     async def _run(self, work: Callable[[_S, Call], Coroutine[Any, Any, _T]], timeout: float, *, writes: int = 0) -> _T:
         """Do the work on a connection, again if the server undid it, and once the tables are made if there are none."""

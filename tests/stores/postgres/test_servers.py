@@ -8,7 +8,7 @@ import pytest
 
 from leased.clocks import step
 from leased.errors import StoreNotUsable, StoreUnavailable
-from leased.model import Acquire, Held, Release
+from leased.model import Abandon, Acquire, Held, Release, Released, Renew
 from leased.observe import Event
 from leased.stores import postgres
 from leased.targets import hide_secrets
@@ -93,6 +93,32 @@ def test_what_is_promised_follows_the_configuration(private_postgres: Start, mak
     assert store.assurance().exclusive == "volatile"
     assert [event.name for event in events] == ["assurance_changed"]
     assert "synchronous_commit = off" in events[0].data["notes"]
+
+
+def test_less_than_required_refuses_grants_alone(private_postgres: Start, make: Make) -> None:
+    """S10: where a store gives less than `require` asks for, a batch refuses its grants; what is held still ends."""
+    server = private_postgres()
+    kept, freed, dropped = claim("kept"), claim("freed"), claim("dropped")
+    for held in (kept, freed, dropped):
+        step(make(server.url).acquire(held, timeout=5))
+    asked = [
+        Acquire(claim("new")),
+        Renew("kept", kept.token, 30.0, 1),
+        Release("freed", freed.token),
+        Abandon("dropped", dropped.token),
+        Acquire(claim("newer")),
+        Release("new", "nobody's"),
+    ]
+    store = make(server.url, require="consensus")
+    outcomes = step(store.many(asked, timeout=5))
+    refused = [outcomes.pop(0), outcomes.pop(3)]
+    assert [type(outcome) for outcome in refused] == [StoreNotUsable] * 2
+    assert refused[0] is not refused[1]
+    assert isinstance(outcomes[0], Held)
+    assert outcomes[1:] == [Released(), None, Released("not_holder")]
+    states = [step(store.status(one.key, timeout=5)).state for one in (kept, freed, dropped)]
+    assert states == ["held", "free", "free"]
+    assert [type(outcome) for outcome in step(store.many(asked[::4], timeout=5))] == [StoreNotUsable] * 2
 
 
 def test_standbys_count(private_postgres: Start, make: Make) -> None:
