@@ -40,6 +40,12 @@ class KeepsHolds(Protocol):
         ...
 
 
+def _left(lease: Lease) -> float:
+    """The time left as the store tells it, but no more than the whole lease: after its clock was set back it tells of
+    time that is gone, and that may be over at once when the clock is put right."""
+    return min(lease.left, lease.ttl)
+
+
 class Hold:
     """One lease as this process sees it: believed until `valid_until` on the local clock, never longer.
 
@@ -88,7 +94,7 @@ class Hold:
         self.ttl = claim.ttl
         self.margin = margin
         self.late = claim.late
-        self.valid_until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=margin)
+        self.valid_until = valid_until(asked_at, waited=lease.waited, left=_left(lease), margin=margin)
         self.max_until = asked_at + usable(claim.terms.max_hold, margin=margin)
         self.number = self.applied = lease.renewal
         self.ended: LostReason | Literal["released"] | None = None
@@ -137,7 +143,7 @@ class Hold:
             if lease.renewal >= self.applied:
                 self.applied = lease.renewal
                 self._asked = {number: until for number, until in self._asked.items() if number > lease.renewal}
-                until = valid_until(asked_at, waited=lease.waited, left=lease.left, margin=self.margin)
+                until = valid_until(asked_at, waited=lease.waited, left=_left(lease), margin=self.margin)
                 self.valid_until = min([until, *self._asked.values()])
                 self.failing_since = None
         if self.keeper is not None:

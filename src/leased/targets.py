@@ -215,15 +215,18 @@ def hide_secrets(url: str) -> str:
     Where a password may have been written that ends the place too early (with `/`, `?` or `#` in it) only the scheme is
     shown.
     """
-    scheme, _, rest = url.partition(":")
-    if not rest.startswith("//"):
-        before = url.partition("?")[0]
-        return shown(f"{scheme}:…" if "@" in before else before)
-    login_and_place, path, beyond = re.fullmatch(r"//([^/?#]*)([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]  # it matches any text
-    place = login_and_place.rpartition("@")[2]
-    if "@" in path + beyond or not all(_PLACE.fullmatch(part) for part in place.split(",")):
-        return shown(f"{scheme}:…")
-    return shown(f"{scheme}://{place}{path}")
+    parts = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/?#]*))?([^?]*)(.*)", url, re.DOTALL)
+    if parts is None:
+        return "…" if "@" in url else shown(url.partition("?")[0])
+    scheme, authority, path, beyond = parts.groups()
+    if "@" in path + beyond:
+        return f"{scheme}:…"
+    if authority is None:
+        return shown(f"{scheme}:{path}")
+    place = authority.rpartition("@")[2]
+    if not all(_PLACE.fullmatch(part) for part in place.split(",")):
+        return f"{scheme}:…"
+    return shown(f"{scheme}://{place}{path.partition('#')[0]}")
 
 
 def _check_options(options: Options, given: dict[str, object]) -> Options:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -141,6 +142,17 @@ def test_rule_6_an_older_answer_does_not_override_a_newer_one() -> None:
     assert hold.valid_until == pytest.approx(12.0 - 0.05)
     assert hold.renewed(Lease("k", claim.token, 1, 20.0, None, 20.0, renewal=first), 1.0, now=4.0)
     assert hold.valid_until == pytest.approx(12.0 - 0.05)
+
+
+@pytest.mark.parametrize("told", [5.0, 5.001, 65.0, 1e9])
+def test_more_than_the_whole_lease_is_never_believed(told: float) -> None:
+    """M5: after the store's clock was set back it may tell of more time than the lease has; that is not believed, for
+    the clock may be put right again."""
+    lease = Lease("k", "a-token-of-its-own", 1, 5.0, None, told)
+    hold = Hold(lease, 100.0, claim=claim_on(ttl=5.0), margin=0.02)
+    assert hold.valid_until == pytest.approx(100.0 + 5.0 * 0.98 - 0.05)
+    assert hold.renewed(replace(lease, renewal=1), 101.0, now=101.0)
+    assert hold.valid_until == pytest.approx(101.0 + 5.0 * 0.98 - 0.05)
 
 
 def test_rule_7_a_forced_release_names_the_number_it_aims_at() -> None:

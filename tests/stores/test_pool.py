@@ -111,6 +111,35 @@ def test_whoever_waits_gets_the_next_one(exchange: Exchange, back: Callable[[Poo
     assert got
 
 
+def test_who_waits_is_served_before_who_comes_later(exchange: Exchange) -> None:
+    """S4: callers that take and give back in a loop starve nobody: those who wait get connections in their order."""
+
+    async def scene() -> list[int]:
+        pool = for_loops(exchange, most=2)
+        served: list[int] = []
+        done = False
+
+        async def greedy() -> None:
+            while not done:
+                line = await pool.take(5.0)
+                await asyncio.sleep(0)
+                pool.give(line)
+
+        async def once(number: int) -> None:
+            line = await pool.take(5.0)
+            served.append(number)
+            pool.give(line)
+
+        hungry = [asyncio.ensure_future(greedy()) for _ in range(6)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(once(number) for number in range(10)))
+        done = True
+        await asyncio.gather(*hungry)
+        return served
+
+    assert asyncio.run(asyncio.wait_for(scene(), 20.0)) == list(range(10))
+
+
 def test_a_failed_opening_leaves_room_and_wakes_the_next(exchange: Exchange) -> None:
     """A server that refuses uses up no place."""
     pool = blocking(exchange, most=1)

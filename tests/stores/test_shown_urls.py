@@ -21,6 +21,7 @@ BADLY_WRITTEN = [
     "postgresql://user:open@sesame/with@host/db",
     "redis://user:open-sesame",
     "redis:user:open-sesame@host",
+    "redis+unix:user:open?sesame@host",
 ]
 
 
@@ -34,3 +35,9 @@ def test_a_place_is_shown_without_login_and_parameters(url: str, shown: str) -> 
 def test_a_password_that_was_not_escaped_is_not_shown_either(url: str) -> None:
     """SEC3: where a password ends the place too early, or stands where a port should, only the scheme is shown."""
     assert hide_secrets(url) == f"{url.partition(':')[0]}:…"
+
+
+def test_a_url_whose_colon_was_forgotten_shows_no_password() -> None:
+    """SEC3: what is no URL at all, but has a place in it, is not shown."""
+    assert hide_secrets("redis//user:open?sesame@host") == "…"
+    assert hide_secrets("locks.db") == "locks.db"

@@ -98,3 +98,22 @@ def test_a_clock_set_back_makes_no_second_holder_and_wedges_nothing(server: Serv
     assert again.remaining() <= 30
     assert again.release()
     watched.locks.close()
+
+
+def test_a_lease_that_was_looked_at_under_a_wrong_clock_is_not_believed_for_longer(
+    server: Server, moving_clock: MovingClock
+) -> None:
+    """M5: set back by an hour the server tells of an hour that is left; no handle believes in more than the ttl, so
+    nobody does so still when the clock has been put right and another holds the key."""
+    watched = Watched(server)
+    held = watched.grant("k", ttl=2)
+    moving_clock.step(-HOUR)
+    restored = watched.locks.restore(held.dump())
+    assert restored.remaining() <= 2
+    held.hand_over()
+    moving_clock.step(HOUR)
+    successor = watched.grant("k", ttl=30, wait=SOON)
+    assert restored.lost
+    assert successor.fencing_token > restored.fencing_token
+    assert successor.release()
+    watched.locks.close()

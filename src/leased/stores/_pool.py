@@ -45,6 +45,17 @@ class _Opening:
     __slots__ = ("__weakref__",)
 
 
+class _Waiter(Generic[_C]):
+    """Somebody who waits: given a connection, or called to look for himself."""
+
+    __slots__ = ("called", "connection", "signal")
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+        self.connection: _C | None = None
+        self.called = False
+
+
 class _Place(Generic[_C]):
     """What belongs to one event loop, or to all blocking callers: connections of one loop are useless in another."""
 
@@ -54,7 +65,7 @@ class _Place(Generic[_C]):
         self.idle: list[_C] = []
         self.living: weakref.WeakSet[_C] = weakref.WeakSet()  # these forget what an interrupted caller could not
         self.opening: weakref.WeakSet[_Opening] = weakref.WeakSet()  # give back or finish
-        self.waiting: deque[Signal] = deque()
+        self.waiting: deque[_Waiter[_C]] = deque()
 
     def has_room(self, most: int) -> bool:
         """Whether another one may be opened."""
@@ -88,40 +99,63 @@ class Pool(Generic[_C]):
         follow_forks(self)
 
     async def take(self, seconds: float) -> _C:
-        """A connection for one call, to be given back or dropped. `StoreUnavailable` after so many seconds."""
+        """A connection for one call, to be given back or dropped. `StoreUnavailable` after so many seconds.
+
+        Those who wait are served in their order; whoever comes meanwhile stands behind them.
+        """
         give_up_at = self._clock.now() + seconds
-        signal: Signal | None = None
+        waiter: _Waiter[_C] | None = None
         opening = _Opening()
         try:
             while True:
                 with self._mutex.lock:
                     place = self._place()
-                    found = place.idle.pop() if place.idle else None
-                    may_open = found is None and place.has_room(self._most)
-                    if may_open:
-                        place.opening.add(opening)
-                    elif found is None and signal is None:
-                        signal = self._clock.signal()
-                        place.waiting.append(signal)
+                    found, may_open, waiter = self._turn(place, waiter, opening=opening)
                 if found is not None:
                     if found.usable():
+                        waiter = None
                         return found
                     self.drop(found)
                     continue
                 left = give_up_at - self._clock.now()
                 if may_open:
+                    waiter = None
                     return await self._open(place, opening, seconds=max(left, 0.0))
-                if left <= 0 or signal is None:
+                if left <= 0 or waiter is None:
                     raise StoreUnavailable(
                         f"all {self._most} connections were in use for {seconds:.3g} s", applied=False
                     )
-                await signal.wait(min(left, _LOOK_AGAIN))
-                with self._mutex.lock:
-                    if signal not in place.waiting:  # it was called: if it has to wait again, then at the end
-                        signal = None
+                await waiter.signal.wait(min(left, _LOOK_AGAIN))
         finally:
-            if signal is not None:
-                self._leave(place, signal)
+            if waiter is not None:
+                self._leave(place, waiter)
+
+    def _turn(
+        self, place: _Place[_C], waiter: _Waiter[_C] | None, *, opening: _Opening
+    ) -> tuple[_C | None, bool, _Waiter[_C] | None]:
+        """A connection, or whether to open one, or a place in the line. The mutex is held."""
+        found: _C | None
+        if waiter is not None and waiter.connection is not None:
+            found, waiter.connection, waiter.called = waiter.connection, None, True
+            return found, False, waiter
+        called = waiter is not None and waiter.called
+        if called or not place.waiting or place.waiting[0] is waiter:
+            found = place.idle.pop() if place.idle else None
+            may_open = found is None and place.has_room(self._most)
+            if found is not None or may_open:
+                if waiter is not None and not called:
+                    place.waiting.popleft()
+                    waiter.called = True
+                if may_open:
+                    place.opening.add(opening)
+                return found, may_open, waiter
+        if waiter is None:
+            waiter = _Waiter(self._clock.signal())
+            place.waiting.append(waiter)
+        elif called:
+            waiter.called = False
+            place.waiting.appendleft(waiter)
+        return None, False, waiter
 
     def give(self, connection: _C) -> None:
         """Back for the next caller."""
@@ -129,8 +163,12 @@ class Pool(Generic[_C]):
             place = self._places.get(self._here())
             kept = not self._closed and place is not None and connection in place.living
             if kept and place is not None:
-                place.idle.append(connection)
-                _call_next(place)
+                if place.waiting:
+                    waiter = place.waiting.popleft()
+                    waiter.connection = connection
+                    waiter.signal.set()
+                else:
+                    place.idle.append(connection)
         if not kept:
             self._close(connection)
 
@@ -219,16 +257,20 @@ class Pool(Generic[_C]):
             place = self._places[loop] = _Place()
         return place
 
-    def _leave(self, place: _Place[_C], signal: Signal) -> None:
-        """Wait no longer; whoever was called and does not use it passes the call on."""
+    def _leave(self, place: _Place[_C], waiter: _Waiter[_C]) -> None:
+        """Wait no longer; whoever was given a connection, or called, and does not use that passes it on."""
         with self._mutex.lock:
-            with contextlib.suppress(ValueError):
-                place.waiting.remove(signal)
-                return
-            if place.idle or place.has_room(self._most):
+            connection = waiter.connection
+            if waiter in place.waiting:
+                place.waiting.remove(waiter)
+            elif connection is None and (place.idle or place.has_room(self._most)):
                 _call_next(place)
+        if connection is not None:
+            self.give(connection)
 
 
 def _call_next(place: _Place[Any]) -> None:
     if place.waiting:
-        place.waiting.popleft().set()
+        waiter = place.waiting.popleft()
+        waiter.called = True
+        waiter.signal.set()
