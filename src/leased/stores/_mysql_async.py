@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import select
 import socket
+import ssl
 from typing import Any
 
 from leased.errors import StoreUnavailable
@@ -14,6 +15,8 @@ from leased.stores._loops import close_without_loop
 from leased.stores._mysql_failures import CUT, GARBAGE, Trouble, failure, trouble
 from leased.stores._mysql_link import FAREWELL, SETTINGS, Answer, open_words
 from leased.stores._mysql_place import Place
+
+_NO_WAY = 2003  # what the driver calls it when there is no connection to a host
 
 
 class AsyncLink:
@@ -64,33 +67,25 @@ class AsyncLink:
         self._transport.abort()  # `close` would wait, with TLS for the server as well
 
 
+class _Named:
+    """What the driver takes for an `ssl.SSLContext`: it is told the address, and the server has to prove the name."""
+
+    def __init__(self, context: ssl.SSLContext, *, name: str) -> None:
+        self._context = context
+        self._name = name
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **named: Any) -> ssl.SSLObject:
+        """What the event loop asks for."""
+        return self._context.wrap_bio(incoming, outgoing, **{**named, "server_hostname": self._name})
+
+
 async def open_async_link(place: Place, *, seconds: float) -> AsyncLink:
     """Connect and sign in within so many seconds; `StoreUnavailable` where that fails."""
-    drivers = driver("asyncmy.connection", extra="mysql")
     errors = driver("asyncmy.errors", extra="mysql")
-    context = place.tls.context() if place.tls is not None else None
     until = asyncio.get_running_loop().time() + seconds
     try:
-        async with asyncio.timeout_at(until), contextlib.AsyncExitStack() as undo:
-            connection = drivers.Connection(
-                host=place.host,
-                port=place.port,
-                unix_socket=place.socket,
-                user=place.user,
-                password=place.password,
-                database=place.database,
-                charset="utf8mb4",
-                autocommit=True,
-                ssl=context,
-                auth_plugin_map={} if place.private else open_words(errors.OperationalError),
-            )
-            undo.callback(connection.close)
-            await connection.connect()
-            link = AsyncLink(connection, errors=errors.MySQLError)
-            for statement in SETTINGS:
-                await link.ask(statement, seconds=seconds)
-            undo.pop_all()
-            return link
+        async with asyncio.timeout_at(until):
+            return await _first(place, until=until)
     except TimeoutError as error:
         message = f"{place.shown} did not answer within {seconds:.3g} s: there is no connection"
         raise StoreUnavailable(message, applied=False) from error
@@ -98,3 +93,59 @@ async def open_async_link(place: Place, *, seconds: float) -> AsyncLink:
         raise failure(found, place=place.shown, writing=False) from found
     except (errors.MySQLError, OSError, *GARBAGE) as error:
         raise failure(trouble(error), place=place.shown, writing=False) from error
+
+
+async def _first(place: Place, *, until: float) -> AsyncLink:
+    """Signed in at the first address of the host that answers in its share of the time."""
+    refusal = driver("asyncmy.errors", extra="mysql").OperationalError
+    loop = asyncio.get_running_loop()
+    *others, last = await _addresses(place)
+    for number, address in enumerate(others):
+        share = (until - loop.time()) / (len(others) + 1 - number)
+        try:
+            async with asyncio.timeout(share):
+                return await _sign_in(place, address=address, seconds=share)
+        except TimeoutError:
+            continue
+        except refusal as error:
+            if error.args[0] != _NO_WAY:
+                raise
+    return await _sign_in(place, address=last, seconds=until - loop.time())
+
+
+async def _addresses(place: Place) -> list[str]:
+    """The addresses of the host, at least one."""
+    if place.socket is not None:
+        return [place.host]
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return addresses if len(addresses) > 1 else [place.host]
+
+
+async def _sign_in(place: Place, *, address: str, seconds: float) -> AsyncLink:
+    drivers = driver("asyncmy.connection", extra="mysql")
+    errors = driver("asyncmy.errors", extra="mysql")
+    context = place.tls.context() if place.tls is not None else None
+    with contextlib.ExitStack() as undo:
+        connection = drivers.Connection(
+            host=address,
+            port=place.port,
+            unix_socket=place.socket,
+            user=place.user,
+            password=place.password,
+            database=place.database,
+            charset="utf8mb4",
+            autocommit=True,
+            ssl=context,
+            auth_plugin_map={} if place.private else open_words(errors.OperationalError),
+        )
+        undo.callback(connection.close)
+        if context is not None:
+            connection._ssl_context = _Named(context, name=place.host)
+        await connection.connect()
+        link = AsyncLink(connection, errors=errors.MySQLError)
+        for statement in SETTINGS:
+            await link.ask(statement, seconds=seconds)
+        undo.pop_all()
+        return link

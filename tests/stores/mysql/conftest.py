@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -97,6 +98,17 @@ def make(face: Face, driver: Driver) -> Iterator[Make]:
     yield make_store
     for store in made:
         driver.run(store.close())
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, name: str, addresses: list[str]) -> None:
+    """Let this name of a host lead to these addresses, in this order."""
+    plain = socket.getaddrinfo
+
+    def look_up(host: Any, port: Any, *more: Any, **named: Any) -> Any:
+        hosts = addresses if host == name else [host]
+        return [entry for one in hosts for entry in plain(one, port, *more, **named)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
 
 def claim(key: str, *, token: str = "", ttl: float = 30.0, **more: Any) -> Claim:

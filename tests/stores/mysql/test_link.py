@@ -1,10 +1,12 @@
 """Connections to MariaDB on both faces: deadlines, ends and errors of one exchange."""
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +16,7 @@ from leased.stores._mysql_place import Place, place
 from leased.testing.worlds import Async, Driver, Face
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
-from tests.stores.mysql.conftest import Database, Open
+from tests.stores.mysql.conftest import Database, Open, resolve
 
 
 @pytest.fixture
@@ -170,8 +172,6 @@ def test_why_there_is_no_connection_is_said(
     change: dict[str, str], error: type[Exception], advice: str, database: Database, driver: Driver, open_here: Open
 ) -> None:
     """C121: a wrong password will not become right, a server that is away may come back; neither shows a secret."""
-    from dataclasses import replace
-
     where: Place = replace(database.place, **change)  # type: ignore[arg-type]
     with pytest.raises(error) as caught:
         driver.run(open_here(where, seconds=5.0))
@@ -191,6 +191,55 @@ def test_a_unix_socket_leads_to_the_same_server(database: Database, driver: Driv
         link.close()
 
     driver.run(work())
+
+
+def fill(listener: socket.socket) -> list[socket.socket]:
+    """Connect to it until the kernel answers nobody any more, as a host does that is away."""
+    waiting: list[socket.socket] = []
+    while len(waiting) < 9:
+        one = socket.socket()
+        waiting.append(one)
+        one.settimeout(0.1)
+        try:
+            one.connect(listener.getsockname())
+        except TimeoutError:
+            return waiting
+    raise AssertionError("the backlog has no end")
+
+
+@pytest.mark.parametrize("away", ["silent", "refusing"])
+def test_a_host_of_several_addresses_is_reached_at_any(
+    away: str, database: Database, driver: Driver, open_here: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: one address that does not answer, or refuses, takes its share of the time and leaves the others theirs."""
+    resolve(monkeypatch, "several.invalid", ["127.0.0.2", "127.0.0.1"])
+
+    async def work() -> None:
+        link = await open_here(replace(database.place, host="several.invalid"), seconds=2.0)
+        assert (await link.ask("SELECT 1", seconds=5.0)).rows == ((1,),)
+        link.close()
+
+    with contextlib.ExitStack() as closing_all:
+        if away == "silent":
+            listener = closing_all.enter_context(socket.create_server(("127.0.0.2", database.place.port), backlog=0))
+            for one in fill(listener):
+                closing_all.enter_context(one)
+        driver.run(work())
+
+
+def test_why_no_address_of_several_does_is_said(
+    driver: Driver, open_here: Open, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    """S2: the last address has the last word, and a refusal by the server is not asked for again elsewhere."""
+    hosts = ["127.0.0.2", "127.0.0.3"]
+    resolve(monkeypatch, "several.invalid", hosts)
+    where = replace(database.place, host="several.invalid")
+    with pytest.raises(StoreUnavailable, match="refused|Connect call failed") as caught:
+        driver.run(open_here(where, seconds=5.0))
+    assert caught.value.applied is False
+    hosts[0] = "127.0.0.1"
+    with pytest.raises(StoreNotUsable, match="check the user and the password"):
+        driver.run(open_here(replace(where, password="wrong"), seconds=5.0))
 
 
 def test_too_many_connections_may_pass(driver: Driver, open_here: Open) -> None:

@@ -21,7 +21,7 @@ from tests.contract.mysql_places import Admin
 from tests.contract.mysql_places import mysql as mysql_place
 from tests.servers import certificates, mariadb
 from tests.servers.process import Server
-from tests.stores.mysql.conftest import Make, claim
+from tests.stores.mysql.conftest import Make, claim, resolve
 
 ALONE = {"version": "11.8", "innodb_flush_log_at_trx_commit": "1", "log_bin": "OFF", "wsrep_on": "OFF"}
 
@@ -183,6 +183,20 @@ def test_tls_with_a_known_authority(tls_server: Server, driver: Driver, make: Ma
     assert driver.run(store.release(mine.key, mine.token, timeout=5))
     with pytest.raises(StoreUnavailable):
         driver.run(store.acquire(claim("key"), timeout=0.000001))
+
+
+def test_the_name_is_proven_at_whatever_address(
+    tls_server: Server, driver: Driver, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of several addresses has to prove the name in the URL, not the address that was tried."""
+    authority = certificates.authority_file(tls_server.place)
+    for name in ("localhost", "several.invalid"):
+        resolve(monkeypatch, name, ["127.0.0.2", "127.0.0.1"])
+    store = make(f"{tls_server.url.replace('127.0.0.1', 'localhost')}?ssl_ca={authority}")
+    assert driver.run(store.status("key", timeout=5)).state == "free"
+    store = make(f"{tls_server.url.replace('127.0.0.1', 'several.invalid')}?ssl_ca={authority}")
+    with pytest.raises(StoreNotUsable, match="certificate"):
+        driver.run(store.status("key", timeout=5))
 
 
 def test_tls_with_an_unknown_authority(tls_server: Server, driver: Driver, make: Make) -> None:
