@@ -11,7 +11,7 @@ from typing import Any
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._drivers import driver
 from leased.stores._redis_failures import code_of, refused
-from leased.stores._redis_link import Link, Linking, nothing
+from leased.stores._redis_link import Link, Linking, again, nothing
 from leased.stores._redis_scripts import Command
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
@@ -32,6 +32,7 @@ class Cluster:
         self._key_slot: Callable[[bytes], int] = driver("redis.crc", extra="redis").key_slot
         self._links: dict[Node, Link] = {}
         self._owners = _Owners()
+        self._silent: set[Node] = set()
         self._known = False
         self._closed = False
 
@@ -41,24 +42,21 @@ class Cluster:
         """See `Links`. A command that was sent to the wrong node has not run there, and is sent to the right one."""
         give_up_at = self._clock.now() + seconds
         await self._look(give_up_at)
-        answers: list[Any] = [self._nobody()] * len(commands)
+        answers: list[Any] = [self._nobody() for _ in commands]
         owners = [self._owners.of(self._key_slot(command.name)) for command in commands]
         left = {place: (owner, False) for place, owner in enumerate(owners) if owner is not None}
+        nodes: dict[int, Node] = {}
         self._known = self._known and None not in owners
         for _ in range(_MOVES):
-            groups: dict[tuple[Node, bool], list[int]] = {}
-            for place, target in left.items():
-                groups.setdefault(target, []).append(place)
-            for target, places in groups.items():
-                asked = [commands[place] for place in places]
-                found = await self._ask(target, asked, give_up_at=give_up_at, check=check)
-                for place, answer in zip(places, found, strict=True):
-                    answers[place] = answer
+            nodes.update((place, node) for place, (node, _) in left.items())
+            for place, answer in await self._round(commands, left, give_up_at=give_up_at, check=check):
+                answers[place] = answer
             left = await self._follow(commands, {place: (answers[place], *left[place]) for place in left}, give_up_at)
             if not left or self._clock.now() >= give_up_at:
                 break
         return [
-            refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
+            refused(answer, nodes[place]) if isinstance(answer, ServerError) else answer
+            for place, answer in enumerate(answers)
         ]
 
     async def primaries(self, *, seconds: float) -> Sequence[Link]:
@@ -77,56 +75,101 @@ class Cluster:
         for link in self._links.values():
             link.close()
 
+    async def _round(
+        self,
+        commands: Sequence[Command],
+        targets: Mapping[int, tuple[Node, bool]],
+        *,
+        give_up_at: float,
+        check: Callable[[], None],
+    ) -> list[tuple[int, Any]]:
+        """Ask each node what is for it. Those that were silent come last, and each leaves time for the others."""
+        groups: dict[tuple[Node, bool], list[int]] = {}
+        for place, target in targets.items():
+            groups.setdefault(target, []).append(place)
+        answers: list[tuple[int, Any]] = []
+        for asked, target in enumerate(sorted(groups, key=lambda target: target[0] in self._silent)):
+            share = max(give_up_at - self._clock.now(), 0.0) / (len(groups) - asked)
+            members = [commands[place] for place in groups[target]]
+            answers += zip(groups[target], await self._ask(target, members, seconds=share, check=check), strict=True)
+        return answers
+
     async def _ask(
-        self, target: tuple[Node, bool], commands: Sequence[Command], *, give_up_at: float, check: Callable[[], None]
+        self, target: tuple[Node, bool], commands: Sequence[Command], *, seconds: float, check: Callable[[], None]
     ) -> list[Any]:
+        """The answers of one node. Where it gives less than grants need, all others are carried out there."""
         node, asking = target
-        left = max(give_up_at - self._clock.now(), 0.0)
+        give_up_at = self._clock.now() + seconds
         try:
-            return await self._link(node).answers(commands, seconds=left, check=check, asking=asking)
+            answers = await self._link(node).answers(commands, seconds=seconds, check=check, asking=asking)
+        except StoreNotUsable as error:
+            others = [command for command in commands if not command.grants]
+            if check is nothing or not others:
+                return [again(error) for _ in commands]
+            left = max(give_up_at - self._clock.now(), 0.0)
+            found = iter(await self._ask(target, others, seconds=left, check=nothing))
+            return [again(error) if command.grants else next(found) for command in commands]
         except StoreUnavailable as error:
-            return [error] * len(commands)
+            answers = [again(error) for _ in commands]
+        self._heard(node, answers)
+        return answers
+
+    def _heard(self, node: Node, answers: Sequence[Any]) -> None:
+        """Remember who was silent when asked last."""
+        if all(isinstance(answer, StoreUnavailable) for answer in answers):
+            self._silent.add(node)
+        else:
+            self._silent.discard(node)
 
     async def _follow(
         self, commands: Sequence[Command], asked: Mapping[int, tuple[Any, Node, bool]], give_up_at: float
     ) -> dict[int, tuple[Node, bool]]:
         """Which commands did not run where they were sent, and where to send them now."""
-        again: dict[int, tuple[Node, bool]] = {}
+        targets: dict[int, tuple[Node, bool]] = {}
+        looked = False
         for place, (answer, node, asking) in asked.items():
             code = code_of(answer) if isinstance(answer, ServerError) else ""
             if code in ("MOVED", "ASK"):
                 slot, target = _target(answer.text, node)
                 if code == "MOVED":
                     self._owners.moved[slot] = target
-                again[place] = (target, code == "ASK")
+                targets[place] = (target, code == "ASK")
             elif code == "TRYAGAIN":  # some names of the lock are here and some have moved: that is over soon
-                again[place] = (node, asking)
+                targets[place] = (node, asking)
             elif isinstance(answer, StoreUnavailable) and answer.applied is False and answer.retryable:
-                owner = await self._look_again(commands[place].name, give_up_at)
+                if not looked:
+                    looked = True
+                    await self._look_again(give_up_at)
+                owner = self._owners.of(self._key_slot(commands[place].name))
                 if owner not in (None, node):
-                    again[place] = (owner, False)
+                    targets[place] = (owner, False)
         if any(
-            isinstance(asked[place][0], ServerError) and target == asked[place][1:] for place, target in again.items()
+            isinstance(asked[place][0], ServerError) and target == asked[place][1:] for place, target in targets.items()
         ):
             await self._clock.sleep(min(_NAP, max(give_up_at - self._clock.now(), 0.0)))
-        return again
+        return targets
 
     async def _look(self, give_up_at: float) -> None:
         """Ask which node has which slots, unless that is known."""
         self.check_open()
         if self._known:
             return
-        problem = StoreUnavailable(f"{self._address.shown}: no node answered", applied=False)
-        for node in dict.fromkeys([*self._owners.nodes, *self._address.nodes]):
+        problems: list[str] = []
+        unusable: StoreNotUsable | None = None
+        nodes = sorted(dict.fromkeys([*self._owners.nodes, *self._address.nodes]), key=self._silent.__contains__)
+        for asked, node in enumerate(nodes):
+            now = self._clock.now()
+            share = (give_up_at - now) / (len(nodes) - asked + 1)  # one that hangs leaves time for others, and the call
             try:
-                (answer,) = await self._link(node).send(_SLOTS, count=1, give_up_at=give_up_at)
+                (answer,) = await self._link(node).send(_SLOTS, count=1, give_up_at=now + share)
             except StoreUnavailable as error:
-                problem = error
-                continue
+                answer = error
+                unusable = error if isinstance(error, StoreNotUsable) else unusable
+            self._heard(node, [answer])
             if isinstance(answer, ServerError):
                 raise _no_cluster(answer, node)
             if isinstance(answer, StoreUnavailable):
-                problem = answer
+                problems.append(answer.message)
                 continue
             self._owners = _Owners(
                 (first, last, Node(place[0].decode() if place[0] else node.host, place[1]))
@@ -134,14 +177,15 @@ class Cluster:
             )
             self._known = True
             return
-        raise problem
+        if unusable is not None:
+            raise unusable
+        raise StoreUnavailable(f"no node of the cluster answered: {'; '.join(problems)}", applied=False)
 
-    async def _look_again(self, name: bytes, give_up_at: float) -> Node | None:
-        """Who has it now, after the one that had it was away; `None` where that cannot be found out."""
+    async def _look_again(self, give_up_at: float) -> None:
+        """Find out who has what now, after one was away, as far as that can be found out."""
         self._known = False
         with contextlib.suppress(StoreUnavailable):
             await self._look(give_up_at)
-        return self._owners.of(self._key_slot(name))
 
     def _nobody(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self._address.shown}: no node has the slot of this key now", applied=False)

@@ -35,6 +35,11 @@ def nothing() -> None:
     """What to check where nothing has to be."""
 
 
+def again(error: StoreUnavailable) -> StoreUnavailable:
+    """The same failure for another caller: one exception for all would collect the traces of all their threads."""
+    return type(error)(error.message, applied=error.applied, hint=error.hint)
+
+
 @dataclass(frozen=True, slots=True)
 class Linking:
     """How a store is linked: from which face, with how many connections and confirmations.
@@ -140,12 +145,12 @@ class Link:
         for place in unknown:  # the text once: those after it find the script by its hash
             script = commands[place].script
             texts.setdefault(id(script), (_ASKING if asking else b"") + script.by_text + commands[place].rest)
-        again = [texts.pop(id(commands[place].script), by_hash[place]) for place in unknown]
+        packed_again = [texts.pop(id(commands[place].script), by_hash[place]) for place in unknown]
         asked = [commands[place] for place in unknown]
         try:
-            found = await self._ask(again, asked, give_up_at=give_up_at, check=nothing, asking=asking)
+            found = await self._ask(packed_again, asked, give_up_at=give_up_at, check=nothing, asking=asking)
         except StoreUnavailable as error:
-            found = [error] * len(again)
+            found = [again(error) for _ in unknown]
         for place, answer in zip(unknown, found, strict=True):
             answers[place] = answer
         return answers
@@ -159,6 +164,10 @@ class Link:
             connection = await self._pool.take(max(give_up_at - self._clock.now(), 0.0))
             try:
                 check()
+            except BaseException:  # nothing was sent
+                self._pool.give(connection)
+                raise
+            try:
                 left = give_up_at - self._clock.now()
                 if left <= 0:
                     raise Cut("the time was over before it was sent", sent=False, answers=[])

@@ -56,6 +56,11 @@ class Command:
         self.lasts = lasts
         self.undo = undo
 
+    @property
+    def grants(self) -> bool:
+        """Whether it may grant a lease."""
+        return self.script is ACQUIRE
+
 
 ACQUIRE = Script("acquire", count=11)
 RENEW = Script("renew", count=5)

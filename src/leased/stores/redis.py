@@ -28,7 +28,7 @@ from leased.stores._redis_failures import refused
 from leased.stores._redis_feed import connect_feed
 from leased.stores._redis_link import Link, Linking, Links, nothing
 from leased.stores._redis_names import Names
-from leased.stores._redis_scripts import ACQUIRE, SECOND, Command
+from leased.stores._redis_scripts import SECOND, Command
 from leased.stores._redis_standing import Facts, read_assurance
 from leased.stores._redis_url import Address, Node, place_of, read_address
 from leased.stores._redis_wire import ServerError, packed
@@ -201,15 +201,15 @@ class RedisStore:
         self, commands: Sequence[Command], error: StoreNotUsable, give_up_at: float
     ) -> Sequence[Any]:
         """What is left of a batch where the store gives less than grants need: what was held must still end."""
-        others = [command for command in commands if command.script is not ACQUIRE]
+        others = [command for command in commands if not command.grants]
         if not others:
             raise error
         found = iter(await self._run(others, timeout=max(give_up_at - self._clock.now(), 0.0)))
-        return [error if command.script is ACQUIRE else next(found) for command in commands]
+        return [error if command.grants else next(found) for command in commands]
 
     def _check_of(self, commands: Sequence[Command]) -> Callable[[], None]:
         """What is checked before anything is sent: grants need what `require` asks for."""
-        if self._requires and any(command.script is ACQUIRE for command in commands):
+        if self._requires and any(command.grants for command in commands):
             return self._standing.check
         return nothing
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from leased.errors import StoreNotUsable
-from leased.model import Acquire, Claim, Held, Operation, Release, Released
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.model import Acquire, Claim, Held, Look, Lost, Operation, Release, Released
 from leased.stores._redis_names import Names
 from leased.stores.redis import RedisStore
 from leased.testing.contract import CHECKS, Check
@@ -24,8 +24,10 @@ from tests.stores.redis.test_names import ODD
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Group]:
-    """Three nodes that share the slots."""
+    """Three nodes that share the slots, and believe each other there for a minute."""
     with started(valkey_groups.start_cluster) as group:
+        for number in range(3):
+            _tell(group, number, "CONFIG SET cluster-node-timeout 60000")
         yield group
 
 
@@ -99,6 +101,50 @@ def test_the_assurance_says_that_fail_overs_lose(caller: Caller, cluster: Group)
     store = caller.open(cluster.url)
     caller(store.status("key", timeout=TIMEOUT))
     assert store.assurance().exclusive == "until-failover"
+
+
+def test_too_little_refuses_only_the_grants_of_a_batch(caller: Caller, cluster: Group) -> None:
+    """S10: where `require` is not met, what was held can still end and go on, also beside a grant on the same node."""
+    name = f"require{caller.face.name}"
+    store = caller.open(cluster.url, namespace=name)
+    keys = [f"key{number}" for number in range(12)]
+    for key in keys:
+        caller.take(store, key)
+    strict = caller.open(cluster.url, namespace=name, require="primary")
+    grants: list[Operation] = [Acquire(Claim(f"other {key}", "token", 30.0)) for key in keys]
+    batch: list[Operation] = [*grants, *(Release(key, "token") for key in keys)]
+    outcomes = caller(strict.many(batch, timeout=TIMEOUT))
+    assert [type(outcome) for outcome in outcomes[:12]] == [StoreNotUsable] * 12
+    assert outcomes[12:] == [Released()] * 12
+    assert not any(caller(store.status(f"other {key}", timeout=TIMEOUT)).held for key in keys)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_node_that_hangs_takes_only_its_own_keys_away(caller: Caller, cluster: Group, number: int) -> None:
+    """Whichever node is stopped: a new store and an old one reach the others in time, also in one batch with it."""
+    namespace = f"hang{caller.face.name}{number}"
+    known = caller.open(cluster.url, namespace=namespace)
+    keys = [f"key{position}" for position in range(40)]
+    caller(known.many([Look(key, "token") for key in keys], timeout=TIMEOUT))
+    slots = {key: key_slot(Names(namespace).record(key)) for key in keys}
+    hung = {key for key in keys if _has(cluster, number, slots[key])}
+    assert 0 < len(hung) < len(keys)
+    node = cluster.nodes[number]
+    node.pause()
+    try:
+        for store in (known, caller.open(cluster.url, namespace=namespace)):
+            for _ in range(2):
+                outcomes = caller(store.many([Look(key, "token") for key in keys], timeout=1.0))
+                for key, outcome in zip(keys, outcomes, strict=True):
+                    if key in hung:
+                        assert isinstance(outcome, StoreUnavailable)
+                        assert f":{node.port}" in str(outcome)
+                    else:
+                        assert outcome == Lost("expired"), (key, outcome)
+                other = next(key for key in keys if key not in hung)
+                assert caller(store.status(other, timeout=1.0)).state == "free"
+    finally:
+        node.resume()
 
 
 async def _each_status(store: RedisStore) -> None:
