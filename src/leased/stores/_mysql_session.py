@@ -286,7 +286,7 @@ class MysqlSession:
         """The answer of a statement that may meet somebody's lock. If the server waited for longer than the caller, he
         would not learn that nothing was changed, and the connection would be lost. What skips locked rows is never
         asked like that: MariaDB ends it with an error where there are any."""
-        hurry = self._at_once if call.left() < _ROW_WAIT else ""
+        hurry = self._at_once if call.patience() < _ROW_WAIT else ""
         return await self._ask(hurry + statement, call, writing=writing)
 
     async def _ask(self, statement: str, call: Call, *, writing: bool = False) -> Answer:
@@ -307,7 +307,7 @@ class MysqlSession:
 
     def _too_late(self, found: Trouble, call: Call) -> bool:
         """Whether somebody keeps a lock, and there is no time for the server to say so once more."""
-        return found.number in LOCKED and call.left() < (_NO_WAIT if self._at_once else _ROW_WAIT)
+        return found.number in LOCKED and call.patience() < (_NO_WAIT if self._at_once else _ROW_WAIT)
 
     async def _undo(self, call: Call) -> None:
         """Undo a transaction, so that the connection can go on; where that fails too it is dropped."""

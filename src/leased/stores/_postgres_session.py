@@ -220,6 +220,5 @@ def _lengths(*lengths: int) -> tuple[bytes, ...]:
 
 def _longest_lock(call: Call) -> bytes:
     """How long the server may wait for a lock: it gives up before the caller does, who then knows that it has."""
-    if call.left() * _SHARE >= _LONGEST_LOCK:
-        return b"%dms" % (_LONGEST_LOCK * 1000.0)
-    return b"%dms" % max(1, int(call.left() * _SHARE * 1000.0))
+    share = call.patience() * _SHARE
+    return b"%dms" % max(1, int(min(share, _LONGEST_LOCK) * 1000.0))

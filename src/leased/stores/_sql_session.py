@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -34,14 +35,22 @@ class NoTables(Exception):
 
 
 class Call(NamedTuple):
-    """What bounds one call, and the µs to be added to the server's clock: 0 except in tests."""
+    """What bounds one call, and the µs to be added to the server's clock: 0 except in tests.
+
+    `patient_until` bounds what it waits for locks of others: a call that others wait for has less patience than time.
+    """
 
     until: float
     ahead: int = 0
+    patient_until: float = math.inf
 
     def left(self) -> float:
         """Seconds that remain, at least 0."""
         return max(0.0, self.until - now())
+
+    def patience(self) -> float:
+        """Seconds that remain for waiting for others, at least 0."""
+        return max(0.0, min(self.until, self.patient_until) - now())
 
 
 class Session(Protocol):

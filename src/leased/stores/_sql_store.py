@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import math
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from leased.clocks import now
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import (
+    Abandon,
     Acquire,
     Assurance,
     Claim,
     Contended,
     Held,
+    Look,
     Lost,
     Operation,
+    Release,
     Released,
+    Renew,
     Status,
 )
-from leased.store import Bell, Clock, Outcome, each, unwatched
+from leased.store import Bell, Clock, Outcome, unwatched
 from leased.stores import _sql_rules as rules
 from leased.stores._pool import Pool
 from leased.stores._sql_record import SECOND, Seen
@@ -31,12 +36,14 @@ from leased.stores._standing import Standing
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Session)
+_Work: TypeAlias = Callable[[_S, Call], Coroutine[Any, Any, _T]]
 _SWEEP_EVERY = 512  # seldom, for it costs whoever waits for the answer
 _SWEEP_MOST = 2 * _SWEEP_EVERY  # and more than can have been added since
 _SWEEP_AFTER = 3_600.0
 _SWEEP_TIME = 0.25
 _LONGEST_NAP = 0.05
 _FIRST_TRY = 0.25
+_PATIENCE = 0.1
 _WATCH_TIME = 1.0
 _TRIES = 5
 
@@ -85,63 +92,23 @@ class SqlStore(Generic[_S]):
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
-
-        async def granted(session: _S, call: Call) -> Held | Contended:
-            self._standing.check()
-            held = await session.grant(claim, call=call)
-            if held is not None:
-                return held
-            return await _by_the_rules(
-                session, call, key=claim.key, token=claim.token, decide=partial(rules.acquire, claim=claim)
-            )
-
-        return await self._run(granted, timeout, writes=1)
+        return await self._run(self._acquiring(claim), timeout, writes=1)
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-
-        async def renewed(session: _S, call: Call) -> Held | Lost:
-            held = await session.extend(key, token, call=call, ttl=ttl, number=number)
-            if held is not None:
-                return held
-            return await _by_the_rules(
-                session,
-                call,
-                key=key,
-                token=token,
-                decide=partial(rules.renew, key=key, token=token, ttl=ttl, number=number),
-            )
-
-        return await self._run(renewed, timeout, writes=1)
+        return await self._run(_renewing(key, token, ttl=ttl, number=number), timeout, writes=1)
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-
-        async def released(session: _S, call: Call) -> Released:
-            if not late and await session.free(key, token, call=call):
-                return Released()
-            return await _by_the_rules(
-                session, call, key=key, token=token, decide=partial(rules.release, token=token, late=late)
-            )
-
-        return await self._run(released, timeout, writes=1)
+        return await self._run(_releasing(key, token, late=late), timeout, writes=1)
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-
-        async def abandoned(session: _S, call: Call) -> None:
-            seen = await session.lock(key, token, call=call)
-            await session.finish(key, rules.abandon(seen, token=token), call=call)
-
-        await self._run(abandoned, timeout, writes=1)
+        await self._run(_abandoning(key, token), timeout, writes=1)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-
-        async def looked(session: _S, call: Call) -> Held | Lost:
-            return rules.look(await session.look(key, token, call=call), key=key, token=token)
-
-        return await self._run(looked, timeout)
+        return await self._run(_looking(key, token), timeout)
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
@@ -186,14 +153,21 @@ class SqlStore(Generic[_S]):
         return end
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
-        """See `leased.store`. Members that the statements for all could not settle are asked one by one."""
+        """See `leased.store`. Members that the statements for all could not settle are asked one by one.
+
+        All wait for the slowest of them, so together they wait only a moment for rows that somebody else has locked.
+        """
         until = now() + timeout
         outcomes = await self._together(operations, timeout)
         rest = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, Unsettled)]
+        patience = math.inf if len(operations) == 1 else _PATIENCE
         for count, place in enumerate(rest):
-            left = max(0.0, until - now())
+            began = now()
+            left = max(0.0, until - began)
             share = max(left / (len(rest) - count), min(left, _FIRST_TRY))
-            (outcomes[place],) = await each(self, [operations[place]], timeout=share)
+            outcomes[place] = outcome = await self._by_itself(operations[place], share, patience=patience)
+            if isinstance(outcome, StoreUnavailable):
+                patience = max(0.0, patience - (now() - began))
         return cast("Sequence[Outcome]", outcomes)
 
     def assurance(self) -> Assurance:
@@ -205,6 +179,36 @@ class SqlStore(Generic[_S]):
         self._pool.close()
         if self._push is not None:
             self._push.close()
+
+    def _acquiring(self, claim: Claim) -> _Work[_S, Held | Contended]:
+        async def granted(session: _S, call: Call) -> Held | Contended:
+            self._standing.check()
+            held = await session.grant(claim, call=call)
+            if held is not None:
+                return held
+            decide = partial(rules.acquire, claim=claim)
+            return await _by_the_rules(session, call, key=claim.key, token=claim.token, decide=decide)
+
+        return granted
+
+    async def _by_itself(self, operation: Operation, timeout: float, *, patience: float) -> Outcome:
+        """The outcome of one member, with so many seconds to wait for what others have locked."""
+        work: _Work[_S, Outcome]
+        match operation:
+            case Acquire(claim):
+                work = self._acquiring(claim)
+            case Renew(key, token, ttl, number):
+                work = _renewing(key, token, ttl=ttl, number=number)
+            case Release(key, token, late):
+                work = _releasing(key, token, late=late)
+            case Abandon(key, token):
+                work = _abandoning(key, token)
+            case Look(key, token):
+                work = _looking(key, token)
+        try:
+            return await self._run(work, timeout, writes=1, patience=patience)
+        except LeasedError as error:
+            return error
 
     async def _together(self, operations: Sequence[Operation], timeout: float) -> builtins.list[Outcome | Unsettled]:
         """What statements for all of them settle; the second operation on a key waits for its turn."""
@@ -244,9 +248,10 @@ class SqlStore(Generic[_S]):
             return error
         return None
 
-    async def _run(self, work: Callable[[_S, Call], Coroutine[Any, Any, _T]], timeout: float, *, writes: int = 0) -> _T:
+    async def _run(self, work: _Work[_S, _T], timeout: float, *, writes: int = 0, patience: float = math.inf) -> _T:
         """Do the work on a connection, again if the server undid it, and once the tables are made if there are none."""
-        call = Call(now() + timeout, int(self.offset * SECOND))
+        began = now()
+        call = Call(began + timeout, int(self.offset * SECOND), began + patience)
         attempt = 0
         while True:
             session = await self._pool.take(call.left())
@@ -256,7 +261,7 @@ class SqlStore(Generic[_S]):
                     await self._sweep(session, call)
             except RolledBack as undone:
                 nap = min(_LONGEST_NAP, 0.001 * 2**attempt) * random.random()
-                if call.left() <= nap:
+                if call.patience() <= nap:
                     raise undone.error from undone
             except NoTables:
                 nap = 0.0
@@ -295,6 +300,42 @@ class SqlStore(Generic[_S]):
         """A clean-up that fails or takes too long costs its connection, and nobody his answer."""
         with contextlib.suppress(LeasedError, RolledBack, NoTables):
             await session.sweep(_SWEEP_MOST, call=Call(min(call.until, now() + _SWEEP_TIME), call.ahead))
+
+
+def _renewing(key: str, token: str, *, ttl: float, number: int) -> _Work[Session, Held | Lost]:
+    async def renewed(session: Session, call: Call) -> Held | Lost:
+        held = await session.extend(key, token, call=call, ttl=ttl, number=number)
+        if held is not None:
+            return held
+        decide = partial(rules.renew, key=key, token=token, ttl=ttl, number=number)
+        return await _by_the_rules(session, call, key=key, token=token, decide=decide)
+
+    return renewed
+
+
+def _releasing(key: str, token: str, *, late: bool) -> _Work[Session, Released]:
+    async def released(session: Session, call: Call) -> Released:
+        if not late and await session.free(key, token, call=call):
+            return Released()
+        decide = partial(rules.release, token=token, late=late)
+        return await _by_the_rules(session, call, key=key, token=token, decide=decide)
+
+    return released
+
+
+def _abandoning(key: str, token: str) -> _Work[Session, None]:
+    async def abandoned(session: Session, call: Call) -> None:
+        seen = await session.lock(key, token, call=call)
+        await session.finish(key, rules.abandon(seen, token=token), call=call)
+
+    return abandoned
+
+
+def _looking(key: str, token: str) -> _Work[Session, Held | Lost]:
+    async def looked(session: Session, call: Call) -> Held | Lost:
+        return rules.look(await session.look(key, token, call=call), key=key, token=token)
+
+    return looked
 
 
 async def _by_the_rules(

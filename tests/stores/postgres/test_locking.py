@@ -89,6 +89,32 @@ def test_a_locked_row_spoils_no_batch(raw: Raw, other: Raw, table: str, make: Ma
     other.rollback()
 
 
+def test_locked_rows_hold_up_no_batch(raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server) -> None:
+    """C121: members whose rows somebody else has locked cost a batch a moment in all, whatever time it has; the others
+    are answered then, also those that need a transaction of their own. Alone, a call waits for longer than that."""
+    store = make(postgres_server.url)
+    claims = [claim(f"key {number:02}", late=True) for number in range(20)]
+    step(store.many([Acquire(one) for one in claims], timeout=5))
+    for one in claims[::2]:
+        lock(other, table, one.key)
+    started = time.monotonic()
+    outcomes = step(store.many([Release(one.key, one.token) for one in claims], timeout=30))
+    assert time.monotonic() - started < 0.8
+    assert outcomes[1::2] == [Released()] * 10
+    for outcome in outcomes[::2]:
+        assert isinstance(outcome, StoreUnavailable)
+        assert outcome.applied is False
+        assert "somebody holds a lock" in str(outcome)
+    thread, answers = in_thread(store.many([Release("key 00", claims[0].token)], timeout=30))
+    waiting(raw)
+    started = time.monotonic()
+    while time.monotonic() - started < 0.3:
+        waiting(raw)
+    other.rollback()
+    thread.join(20)
+    assert answers == [[Released()]]
+
+
 def test_a_key_that_somebody_writes_for_the_first_time(
     raw: Raw, other: Raw, table: str, make: Make, postgres_server: Server
 ) -> None:
