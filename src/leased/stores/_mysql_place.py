@@ -15,6 +15,7 @@ PORT = 3306
 # `charset` changes nothing: it stands in many URLs that were written for other libraries.
 _PARAMETERS = ("unix_socket", "charset", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify")
 _EXAMPLE = "such as mysql://user:password@host:3306/database"
+_ESCAPED = f"{_EXAMPLE}; in a password write %2F for /, %3F for ?, %23 for #, %40 for @, %5B for [ and %25 for %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,12 @@ def place(url: str) -> Place:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise InvalidRequest(f"{hidden} cannot be read: {error}", hint=_EXAMPLE) from None
+    except ValueError:  # which says what it stumbled over: that may be a part of the password
+        raise InvalidRequest(
+            f"{hidden} cannot be read: its host or its port, a number up to 65535, is none", hint=_ESCAPED
+        ) from None
+    if "@" in parts.path + parts.query or "#" in url:
+        raise InvalidRequest(f"{hidden} cannot be read: there is '#', or '@' after the host", hint=_ESCAPED)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in given:
         if name not in _PARAMETERS:

@@ -29,9 +29,38 @@ def test_no_secret_is_shown() -> None:
         assert "open-sesame" not in str(caught.value)
 
 
+SPLIT_PASSWORDS = (
+    "mysql://user:hun/ter2@host/db",
+    "mysql://user:hun#ter2@host/db",
+    "mysql://user:hun?ter2@host/db",
+    "mysql://user:12/hunter2@host",
+    "mysql://user:12#hunter2@host/db",
+    "mysql://user:12?hunter2@host/db",
+    "mysql://user:12?ssl=hunter2@host/db",
+    "mysql://user:a@b/hunter2@host",
+    "mysql://user:a@b/c#hunter2@host/db",
+    "mysql://user:a@b?hunter2@host/db",
+    "mysql://user:hun[ter2@host/db",
+)
+
+
+@pytest.mark.parametrize("url", SPLIT_PASSWORDS)
+def test_a_password_that_splits_the_url_is_refused_unseen(url: str) -> None:
+    """`/`, `?`, `#` and `[` in a password end or break the host: what then seems to be a port, a database or a
+    parameter is a part of the secret. It is refused, no part of it is shown, and nothing that holds it is chained."""
+    with pytest.raises(InvalidRequest, match="%2F") as caught:
+        place(url)
+    told = f"{caught.value!s} {caught.value!r}"
+    for part in ("hun", "ter2"):
+        assert part not in told
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
 @pytest.mark.parametrize(
     ("query", "tls"),
     [
+        ("ssl_ca=/c%40.pem", Tls(authorities="/c@.pem")),
         ("charset=utf8mb4", None),
         ("ssl=true", Tls()),
         ("ssl=false", None),
