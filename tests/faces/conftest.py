@@ -35,7 +35,7 @@ def still_world(face: Face) -> World:
 @pytest.fixture(autouse=True)
 def _never_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that hangs shows where, and ends."""
-    faulthandler.dump_traceback_later(30, exit=True, file=request.config.stash[fault_handler_stderr_fd_key])
+    faulthandler.dump_traceback_later(150, exit=True, file=request.config.stash[fault_handler_stderr_fd_key])
     yield
     faulthandler.cancel_dump_traceback_later()
 
