@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from leased.checks import shown
 from leased.errors import InvalidRequest
@@ -13,6 +13,7 @@ from leased.stores._drivers import driver
 from leased.targets import hide_secrets
 
 PORT, SENTINEL_PORT = 6379, 26379
+_ESCAPE = "write / ? # @ within a password as %2F %3F %23 %40"
 
 # What a URL for redis-py may carry although it makes no difference here: bytes are compared, whatever a client decodes
 # to; time-outs, retries and the number of connections are this store's own.
@@ -69,6 +70,12 @@ class Address:
     options: Mapping[str, Any] = field(repr=False)
     shown: str
 
+    @property
+    def listening(self) -> Hashable:
+        """What listening connections must have in common to be one: everything but the database. Never show it."""
+        options = tuple(sorted(self.options.items()))
+        return ("redis", self.kind, self.tls, self.nodes, self.service, self.login, self.sentinel_login, options)
+
 
 def read_address(url: str) -> Address:
     """The address in a URL; `InvalidRequest` names what is wrong with it, without its secrets."""
@@ -77,6 +84,8 @@ def read_address(url: str) -> Address:
         parts = urlsplit(url)
     except ValueError:  # whose text and trace may show the URL whole
         raise InvalidRequest(f"the URL {hide_secrets(url)!r} cannot be read", hint=_form(kind)) from None
+    if _breaks_off(parts, kind):
+        raise InvalidRequest(f"the URL {hide_secrets(url)!r} cannot be read", hint=_ESCAPE)
     try:
         given = driver("redis.connection", extra="redis").parse_url(f"redis://localhost?{parts.query}")
     except ValueError as error:
@@ -121,8 +130,17 @@ def place_of(url: str) -> str:
     nodes = sorted(
         place if place.rpartition("]")[2].count(":") else f"{place or 'localhost'}:{port}" for place in places
     )
-    database = "/".join(part for part in parts.path.split("/") if part and part != "0")
-    return f"{kind}:{','.join(nodes)}/{database}?{parts.query if 'db=' in parts.query else ''}"
+    path = [unquote(part) for part in parts.path.split("/") if part]
+    named = path.pop(0) if kind == "sentinel" and path else "/".join(path) if kind == "unix" else ""
+    inner = path[0] if path and kind != "unix" else "0"
+    database = dict(parse_qsl(parts.query)).get("db", inner)  # as `read_address`
+    return f"{kind}:{','.join(nodes)}/{named}/{database.lstrip('0') or '0'}"
+
+
+def _breaks_off(parts: SplitResult, kind: str) -> bool:
+    """Whether a password has a `/`, `?` or `#` in it: then what looks like a path or parameter is the rest of it."""
+    misplaced = "@" in parts.fragment or ("@" in parts.query and "@" not in parts.netloc)
+    return misplaced or ("@" in parts.path and kind != "unix")
 
 
 def _kind(kind: str) -> Literal["server", "sentinel", "cluster"]:
@@ -159,8 +177,11 @@ def _node(place: str, url: str, *, port: int) -> Node:
     try:
         parts = urlsplit(f"//{place}")
         return Node(unquote(parts.hostname or "localhost"), port if parts.port is None else parts.port)
-    except ValueError as error:
-        raise InvalidRequest(f"{hide_secrets(url)!r} names no host and port in {shown(place)!r}") from error
+    except ValueError:  # what it names may be the end of a password
+        raise InvalidRequest(
+            f"the URL {hide_secrets(url)!r} names no host and port",
+            hint=f"the port is a number; {_ESCAPE}",
+        ) from None
 
 
 def _options(given: Mapping[str, Any], url: str) -> dict[str, Any]:

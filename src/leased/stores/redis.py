@@ -72,7 +72,7 @@ class RedisStore:
         )
         self._links: Links = Cluster(address, linking) if address.kind == "cluster" else Link(address, linking)
         self._listener = listener(
-            f"redis:{hash((address.kind, address.tls, address.nodes, address.service, address.login))}",
+            address.listening,
             lambda: connect_feed(address),
             name=address.shown,
         )

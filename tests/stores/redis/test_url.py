@@ -6,6 +6,7 @@ import pytest
 
 from leased.errors import InvalidRequest
 from leased.stores._redis_url import Login, Node, place_of, read_address
+from leased.targets import hide_secrets
 
 SECRET = "s3cret"
 
@@ -70,7 +71,11 @@ def test_a_wrong_url_is_refused_with_a_way_on(url: str, word: str) -> None:
         ("redis://localhost", "redis://LOCALHOST:6379/0", True),
         ("redis://u:p@h/1", "redis://h/1?decode_responses=true", True),
         ("redis+cluster://a,b", "redis+cluster://b:6379,a", True),
+        ("redis://h/1", "redis://h?db=1", True),
         ("redis://h/1", "redis://h/2", False),
+        ("redis://h?db=1", "redis://h?db=2", False),
+        ("redis+unix:///a", "redis+unix:///b", False),
+        ("redis+sentinel://h/a", f"redis+sentinel://h/a?db=0&sentinel_password={SECRET}", True),
         ("redis://h", "redis+cluster://h", False),
         ("redis+sentinel://h/a", "redis+sentinel://h/b", False),
     ],
@@ -85,3 +90,45 @@ def test_own_parameters_are_checked(own: Any, caller: Any) -> None:
     """`leased_pool` and `leased_wait` are whole numbers in a range."""
     with pytest.raises(InvalidRequest, match=f"leased_{next(iter(own))}"):
         caller.open("redis://localhost", own=own)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hun#ter2@host",
+        "redis://user:hun/ter2@host/0",
+        "redis://:hun?ter2@host/0",
+        "redis://:hun?ter2=x@host/0",
+        "redis://u:hun@x/ter2@host/0",
+        "redis+sentinel://:hun/ter2@h/s",
+    ],
+)
+def test_a_password_that_breaks_the_url_is_not_shown(url: str) -> None:
+    """What stands before a `/`, `?` or `#` in a password looks like a port: nothing of it is said or kept."""
+    with pytest.raises(InvalidRequest) as caught:
+        read_address(url)
+    hidden = str(caught.value).replace(hide_secrets(url), "")
+    assert "hun" not in hidden
+    assert "ter2" not in hidden
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_a_place_has_no_secrets() -> None:
+    """Passwords, those of sentinels too, are no part of where a URL leads."""
+    assert SECRET not in place_of(f"redis+sentinel://u:{SECRET}@h/main?sentinel_password={SECRET}&db=1")
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ("rediss://u:p@h/3?ssl_cert_reqs=required", True),
+        ("rediss://u:p@h?ssl_cert_reqs=none", False),
+        ("rediss://u:q@h?ssl_cert_reqs=required", False),
+        ("redis://u:p@h", False),
+    ],
+)
+def test_a_listening_connection_is_shared_by_who_would_open_the_same(other: str, *, same: bool) -> None:
+    """User, password and TLS options decide who listens together; the database does not, for channels have none."""
+    mine = read_address("rediss://u:p@h?ssl_cert_reqs=required").listening
+    assert (mine == read_address(other).listening) is same
