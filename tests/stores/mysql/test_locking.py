@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import pymysql
 import pytest
 
+from leased.clocks import now
 from leased.errors import StoreUnavailable
 from leased.model import Acquire, Contended, Held, Look, Lost, Release, Released
 from leased.store import Store
+from leased.stores import _sql_rules as rules
 from leased.stores import mysql
+from leased.stores._sql_session import Call
 from leased.testing.worlds import Blocking, Driver
 from tests.contract.mysql_places import Admin
 from tests.stores.mysql.conftest import Database, Make, claim, until
@@ -192,6 +196,54 @@ def test_a_batch_waits_for_no_locked_row(database: Database, other: Admin, drive
     assert time.monotonic() - began < 1.0
     ended = driver.run(store.many([Release(one.key, one.token) for one in claims], timeout=0.5))
     assert [type(outcome) for outcome in ended] == [Released, Released, StoreUnavailable, Released, Released]
+
+
+@pytest.mark.parametrize("way", ["one", "late", "many"])
+def test_no_grant_is_answered_without_its_row(
+    way: str, database: Database, other: Admin, driver: Driver, make: Make
+) -> None:
+    """S4: a row that somebody's clean-up deletes while a grant waits for it is made again, not granted from memory."""
+    store = make(database.url)
+    first, mine = claim("key", late=way == "late"), claim("key", late=way == "late")
+    driver.run(store.acquire(first, timeout=5))
+    driver.run(store.release("key", first.token, timeout=5))
+    other.run("START TRANSACTION")
+    other.run("DELETE FROM leased_record WHERE `key` = 'key'")
+    more = [claim("beside")] if way == "many" else []
+    call = store.many([Acquire(one) for one in (mine, *more)], timeout=10)
+    thread, answers = beside(driver, call)
+    until(lambda: somebody_waits(database))
+    other.run("COMMIT")
+    thread.join(20)
+    assert all(isinstance(outcome, Held) for outcome in answers[0])
+    assert database.run("SELECT COUNT(*) FROM leased_record WHERE `key` = 'key' AND token IS NOT NULL") == ((1,),)
+    assert isinstance(driver.run(store.look("key", mine.token, timeout=5)), Held)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["record", "no-record"])
+def test_a_locked_key_cannot_be_deleted(
+    there: bool, database: Database, other: Admin, driver: Driver, make: Make
+) -> None:
+    """S4: from `lock` to `finish` the row stays, whether it was there before or not: what is written is kept."""
+    store, mine = make(database.url), claim("key")
+    driver.run(store.status("key", timeout=5))
+    if there:
+        driver.run(store.acquire(mine, timeout=5))
+        driver.run(store.release("key", mine.token, timeout=5))
+
+    async def work() -> None:
+        session, call = await store._pool.take(5.0), Call(now() + 5.0)
+        seen = await session.lock("key", mine.token, call=call)
+        assert other.run("SELECT 1 FROM leased_record FOR UPDATE SKIP LOCKED") == ()
+        with pytest.raises(pymysql.OperationalError, match="1205"):
+            other.run("SET STATEMENT innodb_lock_wait_timeout = 0 FOR DELETE FROM leased_record")
+        granted, effect = rules.acquire(seen, claim=claim("key"))
+        assert isinstance(granted, Held)
+        await session.finish("key", effect, call=call)
+        store._pool.give(session)
+
+    driver.run(work())
+    assert driver.run(store.status("key", timeout=5)).state == "held"
 
 
 def test_a_transaction_of_the_caller_is_his_own(database: Database, other: Admin, driver: Driver, make: Make) -> None:
