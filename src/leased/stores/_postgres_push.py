@@ -9,7 +9,7 @@ from leased.clocks import step
 from leased.errors import StoreUnavailable
 from leased.store import Bell, Clock, unwatched
 from leased.stores._postgres_failures import broken, from_result
-from leased.stores._postgres_wire import BlockingWaiting, Wire, connect
+from leased.stores._postgres_wire import Address, BlockingWaiting, Wire, connect
 from leased.stores._push import Feed, Listener, listener
 
 _CONNECT_TIME = 5.0
@@ -78,7 +78,7 @@ class PostgresFeed:
 class PostgresPush:
     """The watches of one store. `possible` is set by who knows whether the connections lead straight to the server."""
 
-    def __init__(self, address: str, *, name: str, clock: Clock, channel: Callable[[str], str]) -> None:
+    def __init__(self, address: Address, *, name: str, clock: Clock, channel: Callable[[str], str]) -> None:
         self.possible = True
         self._address = address
         self._name = name
@@ -108,7 +108,7 @@ class PostgresPush:
             self._ends.pop()()
 
 
-def _opener(address: str, name: str) -> Callable[[], Feed]:
+def _opener(address: Address, name: str) -> Callable[[], Feed]:
     def open_feed() -> Feed:
         connecting: Any = connect(address, BlockingWaiting(), name=name, seconds=_CONNECT_TIME)
         return PostgresFeed(step(connecting), name=name)

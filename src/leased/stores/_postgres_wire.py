@@ -7,10 +7,11 @@ import contextlib
 import math
 import select
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leased.clocks import now
-from leased.errors import StoreUnavailable
+from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._drivers import driver
 from leased.stores._postgres_failures import STATEMENT_GONE, broken, code_of, cut_off, from_result, refused
 from leased.stores._postgres_statements import Statement
@@ -29,8 +30,8 @@ class Waiting(Protocol):
         """Wait until there is something to read; `poll` waits for that socket. False if the time is up."""
         ...
 
-    async def begin(self, start: Any, address: bytes) -> Any:
-        """Run what may look up a name."""
+    async def begin(self, start: Any, address: bytes, *, seconds: float) -> Any:
+        """Run what may look up a name; `TimeoutError` where the time is up and can be kept."""
         ...
 
 
@@ -47,8 +48,8 @@ class BlockingWaiting:
         """See `Waiting`."""
         return bool(poll.poll(math.ceil(seconds * 1000.0)))
 
-    async def begin(self, start: Any, address: bytes) -> Any:
-        """See `Waiting`."""
+    async def begin(self, start: Any, address: bytes, *, seconds: float) -> Any:
+        """See `Waiting`. How long a name is looked up is for the system to say (`timeout` in resolv.conf)."""
         return start(address)
 
 
@@ -83,9 +84,10 @@ class LoopWaiting:
             late.cancel()
             loop.remove_reader(socket)
 
-    async def begin(self, start: Any, address: bytes) -> Any:
+    async def begin(self, start: Any, address: bytes, *, seconds: float) -> Any:
         """See `Waiting`. Looking up a name blocks, so a thread does it."""
-        return await asyncio.get_running_loop().run_in_executor(None, start, address)
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().run_in_executor(None, start, address)
 
 
 def _settle(found: asyncio.Future[bool]) -> None:
@@ -322,27 +324,57 @@ def _last(results: list[Any], good: set[Any]) -> Any:
     return next((result for result in results if result.status not in good), results[0])
 
 
-async def connect(address: str, waiting: Waiting, *, name: str, seconds: float) -> Wire:
-    """A new connection within so many seconds, in UTF-8."""
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How libpq is told where to connect: one text for each of the hosts of a URL, in the order they are tried in.
+
+    `patience` is what the URL says that one of them may take, in seconds.
+    """
+
+    hosts: tuple[str, ...]
+    patience: float = math.inf
+
+
+async def connect(address: Address, waiting: Waiting, *, name: str, seconds: float) -> Wire:
+    """A new connection to the first host that takes one, in UTF-8, within so many seconds.
+
+    The hosts share the time, so that one that is silent leaves some for the others. Where none takes it, what is told
+    is what may pass, if anything may.
+    """
+    until = now() + seconds
+    errors: list[StoreUnavailable] = []
+    for count, host in enumerate(address.hosts):
+        share = min(max(0.0, until - now()) / (len(address.hosts) - count), address.patience)
+        try:
+            return await _connect(host, waiting, name=name, seconds=share)
+        except StoreUnavailable as error:
+            errors.append(error)
+    raise next((error for error in errors if not isinstance(error, StoreNotUsable)), errors[0])
+
+
+async def _connect(host: str, waiting: Waiting, *, name: str, seconds: float) -> Wire:
     until = now() + seconds
     pq: Any = driver("psycopg.pq", extra="postgres")
     psycopg: Any = driver("psycopg", extra="postgres")
+    late = StoreUnavailable(f"{name} took no connection within {seconds:.3g} s", applied=False)
     try:
-        connection = await waiting.begin(pq.PGconn.connect_start, address.encode())
+        connection = await waiting.begin(pq.PGconn.connect_start, host.encode(), seconds=seconds)
+    except TimeoutError:
+        raise late from None
     except psycopg.Error as error:
         raise refused(str(error).encode(), name=name, password=False) from None
     try:
         while True:
-            if connection.status == pq.ConnStatus.BAD:
-                raise refused(connection.error_message, name=name, password=bool(connection.needs_password))
-            step = connection.connect_poll()
+            step = pq.PollingStatus.FAILED
+            if connection.status != pq.ConnStatus.BAD:
+                step = connection.connect_poll()
             if step == pq.PollingStatus.OK:
                 break
             if step == pq.PollingStatus.FAILED:
                 raise refused(connection.error_message, name=name, password=bool(connection.needs_password))
             writing = step == pq.PollingStatus.WRITING
             if not await waiting.ready(connection.socket, writing=writing, seconds=max(0.0, until - now())):
-                raise StoreUnavailable(f"{name} took no connection within {seconds:.3g} s", applied=False)
+                raise late
         connection.nonblocking = 1
         return Wire(connection, waiting, name=name)
     except BaseException:

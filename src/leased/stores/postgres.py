@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+import random
 from typing import Any
 
 from leased.checks import shown
@@ -13,7 +16,7 @@ from leased.stores._pool import Pool, pool_size
 from leased.stores._postgres_assurance import read_server
 from leased.stores._postgres_push import PostgresPush
 from leased.stores._postgres_session import PostgresSession, Tables
-from leased.stores._postgres_wire import BlockingWaiting, LoopWaiting, Waiting, connect
+from leased.stores._postgres_wire import Address, BlockingWaiting, LoopWaiting, Waiting, connect
 from leased.stores._sql_store import SqlStore
 from leased.stores._standing import ServerClock, Standing
 from leased.targets import Face, Options, hide_secrets
@@ -64,12 +67,35 @@ def schema(url: str, options: Options) -> str:
     return _postgres_schema.ddl(options.own.get("table", _postgres_schema.DEFAULT_NAME))
 
 
-def _address(url: str) -> str:
-    """The URL as libpq takes it, with what every connection of ours needs."""
+def _address(url: str) -> Address:
+    """The URL as libpq takes it, for each of its hosts, with what every connection of ours needs."""
     given = _read(url)
     ours = {name: value for name, value in _OURS.items() if name not in given or name == "client_encoding"}
-    address: str = driver("psycopg.conninfo", extra="postgres").make_conninfo(url, **ours)
-    return address
+    places = [
+        {name: part for name, part in zip(("host", "hostaddr", "port"), parts, strict=True) if part is not None}
+        for parts in zip(*_parts(url, given), strict=True)
+    ]
+    if given.get("load_balance_hosts") == "random":
+        random.shuffle(places)
+    told = driver("psycopg.conninfo", extra="postgres").make_conninfo
+    patience = float(given.get("connect_timeout") or 0)
+    return Address(tuple(told(url, **ours, **place) for place in places), patience if patience > 0 else math.inf)
+
+
+def _parts(url: str, given: dict[str, Any]) -> list[list[str | None]]:
+    """Host, address and port of each host; an empty one stands for libpq's default, one port for all."""
+    lists: list[list[str | None]] = []
+    for name in ("host", "hostaddr", "port"):
+        said = given.get(name)
+        if said is None and "service" not in given:
+            said = os.environ.get(f"PG{name.upper()}")
+        lists.append([None] if said is None else [*str(said).split(",")])
+    most = max(len(parts) for parts in lists)
+    host, address, port = (parts * most if parts == [None] else parts for parts in lists)
+    lists = [host, address, port * most if len(port) == 1 else port]
+    if any(len(parts) != most for parts in lists):
+        raise InvalidRequest(f"{hide_secrets(url)!r} has not as many ports as hosts", hint="or one port for all")
+    return lists
 
 
 def _read(url: str) -> dict[str, Any]:

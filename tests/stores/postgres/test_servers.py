@@ -1,16 +1,22 @@
 """Servers that stop, standbys, and poolers: what a store sees of them, and what it says that they give."""
 
-from collections.abc import Callable
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
 import pytest
 
 from leased.clocks import step
-from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
 from leased.model import Abandon, Acquire, Held, Release, Released, Renew
 from leased.observe import Event
 from leased.stores import postgres
+from leased.stores._postgres_wire import LoopWaiting
 from leased.targets import hide_secrets
 from tests.servers import postgres as servers
 from tests.servers.process import Server
@@ -48,6 +54,59 @@ def test_a_server_that_stands_still(private_postgres: Start, make: Make) -> None
     assert looked.value.applied is False
     server.resume()
     assert isinstance(step(store.renew("key", held.token, ttl=30.0, number=2, timeout=5)), Held)
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a host that never answers: its queue is full."""
+    with ExitStack() as opened:
+        server = opened.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):
+            caller = opened.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize(("more", "seconds"), [("", 2.0), ("?connect_timeout=1", 20.0)])
+def test_a_silent_host_leaves_time_for_the_next(
+    postgres_server: Server, make: Make, silent: int, more: str, seconds: float
+) -> None:
+    """S4: the hosts of a URL share the time of a call, and none takes more than its connect_timeout."""
+    store = make(f"postgresql://postgres@127.0.0.1:{silent},127.0.0.1:{postgres_server.port}/postgres{more}")
+    started = time.monotonic()
+    assert step(store.status("key", timeout=seconds)).state == "free"
+    assert 0.9 < time.monotonic() - started < 5.0
+
+
+def test_hosts_that_all_fail(make: Make, silent: int) -> None:
+    """S4: the call ends in its time; what may pass is told before what will not."""
+    store = make(f"postgresql://postgres@127.0.0.1:{silent},/nowhere:1/postgres")
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="took no connection within 0.2 s") as caught:
+        step(store.status("key", timeout=0.4))
+    assert time.monotonic() - started < 1.0
+    assert caught.value.applied is False
+
+
+def test_hosts_and_ports_that_do_not_match(make: Make) -> None:
+    """C105: refused before anything is opened."""
+    with pytest.raises(InvalidRequest, match="as many ports as hosts"):
+        make("postgresql:///postgres?host=a,b,c&port=1,2")
+
+
+def test_a_name_that_nobody_looks_up() -> None:
+    """S4: in an event loop a name server that does not answer costs a call no more than its time."""
+    released = threading.Event()
+
+    async def look_up() -> None:
+        with pytest.raises(TimeoutError):
+            await LoopWaiting().begin(lambda _: released.wait(10), b"", seconds=0.1)
+        released.set()
+
+    asyncio.run(look_up())
 
 
 def test_a_standby_grants_nothing(private_postgres: Start, make: Make) -> None:
