@@ -99,13 +99,24 @@ def _parts(url: str, given: dict[str, Any]) -> list[list[str | None]]:
 
 
 def _read(url: str) -> dict[str, Any]:
-    """What the URL says, by libpq's names; or `InvalidRequest`."""
+    """What the URL says, by libpq's names; or `InvalidRequest`, without libpq's words if they may hold a password."""
+    said = ""
     try:
         given: dict[str, Any] = driver("psycopg.conninfo", extra="postgres").conninfo_to_dict(url)
     except driver("psycopg", extra="postgres").Error as error:
-        text = " ".join(str(error).split())
-        raise InvalidRequest(
-            f"{hide_secrets(url)!r} is not a URL that PostgreSQL's library takes: {shown(text)}",
-            hint="such as postgresql://user@host:5432/database?sslmode=require",
-        ) from None
-    return given
+        if "@" not in url and "password" not in url.lower():
+            said = f": {shown(' '.join(str(error).split()))}"
+    else:
+        if not _misread(url, given):
+            return given
+    raise InvalidRequest(
+        f"{hide_secrets(url)!r} is not a URL that PostgreSQL's library takes{said}",
+        hint="such as postgresql://user:password@host:5432/database?sslmode=require; in a user or password '%' is"
+        " written %25, '@' %40, '/' %2F and ':' %3A",
+    )
+
+
+def _misread(url: str, given: dict[str, Any]) -> bool:
+    """Whether libpq takes a part of a password for a port or database: it would stand in the next error."""
+    path = url.partition("?")[0].partition("//")[2].partition("/")[2]
+    return "@" in path or any(part and not part.isdecimal() for part in str(given.get("port", "")).split(","))

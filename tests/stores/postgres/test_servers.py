@@ -97,6 +97,34 @@ def test_hosts_and_ports_that_do_not_match(make: Make) -> None:
         make("postgresql:///postgres?host=a,b,c&port=1,2")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:100%secret@host/db",
+        "postgresql://user:sec%ret@host:port/db",
+        "postgresql://100%secret@host/db",
+        "postgresql://user:hunter/secret@host/db",
+        "postgresql://user:123/secret@host/db",
+        "postgresql://host/db?password=100%secret",
+        "postgresql://host/db?PASSWORD=100%25secret",
+    ],
+)
+def test_a_wrong_url_tells_no_password(make: Make, url: str) -> None:
+    """S8: libpq quotes what it cannot read, which may be a part of the password; the form of a URL is told instead."""
+    with pytest.raises(InvalidRequest, match="%25") as caught:
+        make(url)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    for part in ("secret", "hunter", "%ret"):
+        assert part not in f"{caught.value} {caught.value!r}"
+
+
+def test_a_wrong_parameter_is_named(make: Make) -> None:
+    """Where there is no secret, libpq's own words say what is wrong."""
+    with pytest.raises(InvalidRequest, match="sslmod"):
+        make("postgresql://host/db?sslmod=require")
+
+
 def test_a_name_that_nobody_looks_up() -> None:
     """S4: in an event loop a name server that does not answer costs a call no more than its time."""
     released = threading.Event()
