@@ -121,9 +121,17 @@ class SqlStore(Generic[_S]):
     async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
         """See `leased.store`."""
 
-        async def listed(session: _S, call: Call) -> list[Status]:
-            page, instant = await session.page(prefix, call=call, after=after, limit=limit)
-            return [record.status(key, now=instant) for key, record in page]
+        async def listed(session: _S, call: Call) -> builtins.list[Status]:
+            found: builtins.list[Status] = []
+            last, most = after, limit
+            while most > 0:
+                page, instant = await session.page(prefix, call=call, after=last, limit=most)
+                shown = (record.status(key, now=instant) for key, record in page)
+                found += [status for status in shown if status.state != "free"]  # as it is after a clock was set back
+                if len(page) < most:
+                    break
+                last, most = page[-1][0], limit - len(found)
+            return found
 
         return await self._run(listed, timeout)
 

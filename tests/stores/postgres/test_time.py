@@ -95,6 +95,25 @@ def test_a_server_whose_clock_is_set_is_reported(
     assert [round(event.data["step"] / 100) for event in events] == [-36, 72]
 
 
+def test_a_list_after_the_clock_was_set_back(raw: Raw, make: Make, postgres_server: Server) -> None:
+    """Keys that were released stay open and are not listed; each page is as full as if they were not there."""
+    store = make(postgres_server.url)
+    store.offset = 1_000.0
+    for number in range(12):
+        held = claim(f"key {number:02}", ttl=2_000.0)
+        step(store.acquire(held, timeout=5))
+        if number % 4:
+            step(store.release(held.key, held.token, timeout=5))
+    store.offset = 0.0
+    assert step(store.status("key 01", timeout=5)).state == "free"
+    for limit in (1, 2, 3, 4):
+        listed: list[str] = []
+        while page := step(store.list("key", after=listed[-1] if listed else "", limit=limit, timeout=5)):
+            assert len(page) == min(limit, 3 - len(listed))
+            listed += [status.key for status in page]
+        assert listed == ["key 00", "key 04", "key 08"]
+
+
 def test_what_is_kept_for_numbers_goes_after_a_day(raw: Raw, table: str, make: Make, postgres_server: Server) -> None:
     """M4, S9: the record of a released key stays for a day, so that numbers rise whatever the clock does, then goes."""
     store, held = make(postgres_server.url), claim("key")
