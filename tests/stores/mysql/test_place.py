@@ -1,9 +1,12 @@
 """Reading the URL of a MySQL store."""
 
+import re
+
 import pytest
 
 from leased.errors import InvalidRequest, StoreNotUsable
-from leased.stores._mysql_place import Tls, place
+from leased.stores._mysql_place import _PARAMETERS, Tls, place
+from tests.docs.pages import ROOT
 
 
 def test_everything_in_a_url_is_read() -> None:
@@ -93,6 +96,13 @@ def test_a_url_that_cannot_work_is_refused(url: str, message: str) -> None:
     """What is wrong with it is said before anything is opened."""
     with pytest.raises(InvalidRequest, match=message):
         place(url)
+
+
+def test_every_parameter_is_explained() -> None:
+    """The page of the store has a row for each parameter that a URL may have, and for no other."""
+    page = (ROOT / "docs" / "stores" / "mysql.md").read_text()
+    rows = re.findall(r"^\| `([a-z_]+)=[^`]*` \| \S", page, flags=re.MULTILINE)
+    assert sorted(row for row in rows if not row.startswith("leased_")) == sorted(_PARAMETERS)
 
 
 def test_files_of_tls_that_cannot_be_read_are_named() -> None:
