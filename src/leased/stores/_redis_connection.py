@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import socket
 
 _READ = 65_536
+_LEAST = 0.001
+"""Seconds: what a time-out of 0 would mean is not to wait at all, which is another kind of socket."""
+_NEXT_ADDRESS = 0.1
+"""Seconds after which the next address of a host is tried as well."""
 _CLOSED = "the server closed the connection"
 
 
@@ -229,20 +233,73 @@ class LoopConnection:
 
 
 async def connect_blocking(address: Address, node: Node, *, seconds: float) -> BlockingConnection:
-    """Connect from a thread that may block."""
+    """Connect from a thread that may block. All addresses of the host share the time.
+
+    Finding the addresses is the system's, and cannot be bounded: a name server that hangs takes what time it takes.
+    """
     with _failing(node, seconds):
-        return BlockingConnection(_of_driver("redis.connection", address, node, seconds=seconds)._connect())
+        connecting = _of_driver("redis.connection", address, node, seconds=seconds)
+        if node.port is None:
+            return BlockingConnection(connecting._connect())
+        give_up_at = now() + seconds
+        dialed = _dial(connecting, node, give_up_at)
+        try:
+            dialed.settimeout(max(give_up_at - now(), _LEAST))
+            return BlockingConnection(connecting._wrap_socket_with_ssl(dialed) if address.tls else dialed)
+        except BaseException:
+            dialed.close()
+            raise
+
+
+def _dial(connecting: Any, node: Node, give_up_at: float) -> socket.socket:
+    """A socket to the first address that answers; one that hangs leaves time for the others."""
+    import socket
+
+    found = socket.getaddrinfo(node.host, node.port, 0, socket.SOCK_STREAM)
+    problem: OSError = OSError("the host has no address")
+    for asked, (family, kind, protocol, _, place) in enumerate(found):
+        dialed = socket.socket(family, kind, protocol)
+        try:
+            dialed.settimeout(max((give_up_at - now()) / (len(found) - asked), _LEAST))
+            dialed.connect(place)
+            _prepare(dialed, connecting)
+        except OSError as error:
+            dialed.close()
+            problem = error
+        except BaseException:
+            dialed.close()
+            raise
+        else:
+            return dialed
+    raise problem
+
+
+def _prepare(connected: socket.socket, connecting: Any) -> None:
+    """As the driver would have it: send at once, and notice a server that has gone without a word."""
+    import socket
+
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connecting.socket_keepalive:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in connecting.socket_keepalive_options.items():
+            connected.setsockopt(socket.IPPROTO_TCP, name, value)
 
 
 async def connect_in_loop(address: Address, node: Node, *, seconds: float) -> LoopConnection:
-    """Connect from a task of the running loop."""
+    """Connect from a task of the running loop. An address that hangs does not keep the next one waiting."""
     import asyncio
 
     with _failing(node, seconds):
         connecting = _of_driver("redis.asyncio.connection", address, node, seconds=seconds)
         async with asyncio.timeout(seconds):
-            await connecting._connect()
-        writer, connecting._writer, connecting._reader = connecting._writer, None, None
+            if node.port is None:
+                await connecting._connect()
+                writer, connecting._writer, connecting._reader = connecting._writer, None, None
+            else:
+                _, writer = await asyncio.open_connection(
+                    **connecting._connection_arguments(), happy_eyeballs_delay=_NEXT_ADDRESS
+                )
+                _prepare(writer.get_extra_info("socket"), connecting)
         return LoopConnection(writer, asyncio.get_running_loop())
 
 

@@ -1,8 +1,10 @@
 """A network that breaks between the store and its server, callers that are cut off, and processes that fork."""
 
 import asyncio
+import contextlib
 import os
 import random
+import socket
 import time
 from collections.abc import Callable
 
@@ -87,6 +89,31 @@ def test_a_black_hole_ends_with_the_time_out(
     assert caught.value.applied is (None if warm else False)
     proxy.heal()
     caller.take(store, "key", "other")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_all_addresses_of_a_host_share_the_time(
+    caller: Caller, valkey_server: Server, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """A host with addresses that hang is reached by the one that does not, and with none of them the time is kept."""
+    with contextlib.ExitStack() as closing:
+        full = closing.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # nobody accepts: from now on whoever connects hangs
+            filling = closing.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(full.getsockname())
+        ports = [full.getsockname()[1]] * 3 + [valkey_server.port] * answers
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        store = caller.open("redis://many.example:1")
+        began = time.monotonic()
+        if answers:
+            assert caller(store.status("key", timeout=2.0)).state == "free"
+        else:
+            with pytest.raises(StoreUnavailable) as caught:
+                caller(store.status("key", timeout=SOON))
+            assert caught.value.applied is False
+            assert time.monotonic() - began < 2 * SOON
 
 
 def test_a_late_answer_is_nobody_elses(caller: Caller, proxy: Proxy, request: pytest.FixtureRequest) -> None:
