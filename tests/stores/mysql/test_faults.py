@@ -141,8 +141,9 @@ def test_a_cancelled_call_spoils_no_connection(url: str, proxy: Proxy) -> None:
             proxy.hold("down")
             mine = claim(f"key-{round_}")
             task = asyncio.ensure_future(store.acquire(mine, timeout=5))
-            while proxy.traffic.chunks_up == before.chunks_up:
-                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while proxy.traffic.chunks_up == before.chunks_up:
+                    await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -163,8 +164,9 @@ def test_a_call_that_is_cancelled_while_it_connects_leaves_nothing_open(url: str
         store = mysql.open(url, face="async", options=Options(LoopClock(), own={"pool": "1"}))
         proxy.hold("down")
         task = asyncio.ensure_future(store.status("key", timeout=5))
-        while proxy.traffic.connections == 0:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            while proxy.traffic.connections == 0:
+                await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
