@@ -1,8 +1,15 @@
-"""Connections whose event loop has ended before them: closed without it. It never waits."""
+"""Connections and their event loops: which loop runs, and how to close what has outlived its own. It never waits."""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+def running_loop() -> Any:
+    """The loop of the caller; asyncio is loaded no sooner."""
+    import asyncio
+
+    return asyncio.get_running_loop()
 
 
 def close_without_loop(transport: Any) -> None:

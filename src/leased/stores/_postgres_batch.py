@@ -13,7 +13,6 @@ from typing import Any
 
 from leased.model import Acquire, Claim, Held, Lease, Look, Operation, Release, Released, Renew
 from leased.store import Outcome
-from leased.stores import _sql_rules as rules
 from leased.stores._postgres_rows import Row, flag
 from leased.stores._postgres_statements import (
     BYTES,
@@ -26,8 +25,8 @@ from leased.stores._postgres_statements import (
     Statements,
     statement,
 )
-from leased.stores._sql_record import SECOND, Seen, asked, digest_of, microseconds
-from leased.stores._sql_session import UNSETTLED, Unsettled
+from leased.stores._sql_record import SECOND, asked, digest_of, microseconds
+from leased.stores._sql_session import UNSETTLED, Unsettled, key_of, settled, token_of
 
 _MANY_BYTES, _MANY_NUMBERS, _MANY_FLAGS = 1001, 1016, 1000
 _NO_WAIT = b"100ms"
@@ -217,7 +216,7 @@ class Batch:
     def looks(self, say: ForMany, namespace: bytes) -> tuple[Statement, Sequence[bytes]] | None:
         """What shows why the others were not settled, or `None` if all are."""
         asked_for = [
-            (key_of(operation).encode(), digest_of(_token_of(operation)))
+            (key_of(operation).encode(), digest_of(token_of(operation)))
             for operation, outcome in zip(self._operations, self.outcomes, strict=True)
             if isinstance(outcome, Unsettled) and isinstance(operation, (Acquire, Renew, Release, Look))
         ]
@@ -231,37 +230,13 @@ class Batch:
         places = {key_of(operation).encode(): place for place, operation in enumerate(self._operations)}
         for row in _rows(result):
             place = places[row.value(len(SEEN) + 2) or b""]
-            self.outcomes[place] = _by_the_rules(self._operations[place], row.seen())
+            outcome, effect = settled(self._operations[place], row.seen())
+            if effect is None:
+                self.outcomes[place] = outcome
 
     def _in_order(self, places: dict[bytes, int]) -> list[tuple[bytes, Operation]]:
         """By the bytes of their keys: whoever writes several rows writes them in this order."""
         return [(key, self._operations[places[key]]) for key in sorted(places)]
-
-
-def _by_the_rules(operation: Operation, seen: Seen) -> Outcome | Unsettled:
-    answer: Outcome
-    effect: rules.Effect | None = None
-    match operation:
-        case Acquire(claim):
-            answer, effect = rules.acquire(seen, claim=claim)
-        case Renew(key, token, ttl, count):
-            answer, effect = rules.renew(seen, key=key, token=token, ttl=ttl, number=count)
-        case Release(_, token, late):
-            answer, effect = rules.release(seen, token=token, late=late)
-        case Look(key, token):
-            answer = rules.look(seen, key=key, token=token)
-        case _:
-            return UNSETTLED
-    return answer if effect is None else UNSETTLED
-
-
-def key_of(operation: Operation) -> str:
-    """The key that an operation is about."""
-    return operation.claim.key if isinstance(operation, Acquire) else operation.key
-
-
-def _token_of(operation: Operation) -> str:
-    return operation.claim.token if isinstance(operation, Acquire) else operation.token
 
 
 def _left(row: Row) -> float:

@@ -8,8 +8,9 @@ from typing import NamedTuple, Protocol
 
 from leased.clocks import now
 from leased.errors import StoreUnavailable
-from leased.model import Claim, Held, Operation
+from leased.model import Abandon, Acquire, Claim, Held, Look, Operation, Release, Renew
 from leased.store import Outcome
+from leased.stores import _sql_rules as rules
 from leased.stores._sql_record import Record, Seen
 from leased.stores._sql_rules import Effect
 
@@ -53,6 +54,31 @@ class Call(NamedTuple):
         return max(0.0, min(self.until, self.patient_until) - now())
 
 
+def key_of(operation: Operation) -> str:
+    """The key that an operation is about."""
+    return operation.claim.key if isinstance(operation, Acquire) else operation.key
+
+
+def token_of(operation: Operation) -> str:
+    """The token that asks."""
+    return operation.claim.token if isinstance(operation, Acquire) else operation.token
+
+
+def settled(operation: Operation, seen: Seen) -> tuple[Outcome, Effect | None]:
+    """What the rules say of one operation, and what is to be written for it."""
+    match operation:
+        case Acquire(claim):
+            return rules.acquire(seen, claim=claim)
+        case Renew(key, token, ttl, number):
+            return rules.renew(seen, key=key, token=token, ttl=ttl, number=number)
+        case Release(_, token, late):
+            return rules.release(seen, token=token, late=late)
+        case Abandon(_, token):
+            return None, rules.abandon(seen, token=token)
+        case Look(key, token):
+            return rules.look(seen, key=key, token=token), None
+
+
 class Session(Protocol):
     """One connection, used by one call at a time.
 
@@ -89,7 +115,8 @@ class Session(Protocol):
         ...
 
     async def lock(self, key: str, token: str | None, *, call: Call) -> Seen:
-        """Begin a transaction, lock the key (also one without a record), and look."""
+        """Begin a transaction, lock the key, and look. A key without a record gets an empty one, which stays if the
+        transaction is committed; a row that vanishes meanwhile is `RolledBack`."""
         ...
 
     async def finish(self, key: str, effect: Effect | None, *, call: Call) -> None:
@@ -99,8 +126,9 @@ class Session(Protocol):
     async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
         """Settle what statements for all of them can settle, in one or two round trips; each key is there once.
 
-        It waits for no key that somebody else has locked. An error is raised: then nothing is known of any of them
-        but what the error says.
+        Rows that somebody else has locked are left unsettled. Only for one that somebody is just writing for the first
+        time it may wait, as briefly as the database can. An error is raised: then nothing is known of any of them but
+        what the error says.
         """
         ...
 

@@ -31,7 +31,7 @@ from leased.store import Bell, Clock, Outcome, unwatched
 from leased.stores import _sql_rules as rules
 from leased.stores._pool import Pool
 from leased.stores._sql_record import SECOND, Seen
-from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Session, Unsettled
+from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Session, Unsettled, key_of
 from leased.stores._standing import Standing
 
 _T = TypeVar("_T")
@@ -223,7 +223,7 @@ class SqlStore(Generic[_S]):
         outcomes: builtins.list[Outcome | Unsettled] = [UNSETTLED] * len(operations)
         places: dict[str, int] = {}
         for place, operation in enumerate(operations):
-            places.setdefault(_key_of(operation), place)
+            places.setdefault(key_of(operation), place)
         if len(places) < 2:
             return outcomes
         chosen = sorted(places.values())
@@ -361,10 +361,6 @@ async def _by_the_rules(
     answer, effect = decide(await session.lock(key, token, call=call))
     await session.finish(key, effect, call=call)
     return answer
-
-
-def _key_of(operation: Operation) -> str:
-    return operation.claim.key if isinstance(operation, Acquire) else operation.key
 
 
 def _again(error: StoreUnavailable) -> StoreUnavailable:

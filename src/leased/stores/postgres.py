@@ -12,6 +12,7 @@ from leased.clocks import now
 from leased.errors import InvalidRequest
 from leased.stores import _postgres_schema
 from leased.stores._drivers import driver
+from leased.stores._loops import running_loop
 from leased.stores._pool import Pool, pool_size
 from leased.stores._postgres_assurance import read_server
 from leased.stores._postgres_push import PostgresPush
@@ -45,11 +46,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
             raise
         return PostgresSession(wire, tables, name=name, clock=clock)
 
-    loop: Any = None
-    if face == "async":
-        import asyncio
-
-        loop = asyncio.get_running_loop
+    loop = running_loop if face == "async" else None
     pool = Pool(session, clock=options.clock, most=pool_size(options), loop=loop)
     return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=push)
 
