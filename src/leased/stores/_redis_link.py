@@ -90,7 +90,7 @@ class Link:
         self._open = connect_blocking if linking.face == "blocking" else connect_in_loop
         loop = _running_loop if linking.face == "async" else None
         self._pool: Pool[Connection] = Pool(self._connect, clock=linking.clock, most=linking.most, loop=loop)
-        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakValueDictionary[int, Connection] = weakref.WeakValueDictionary()
 
     async def run(
         self, commands: Sequence[Command], *, seconds: float, check: Callable[[], None] = nothing
@@ -187,8 +187,9 @@ class Link:
                 raise
             if any(_is_refusal(answer, "READONLY") for answer in answers if type(answer) is ServerError):
                 self._pool.drop(connection)
-                for other in list(self._connections):  # they lead to the same server
-                    other.stale = True
+                for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
+                    if (other := reference()) is not None:
+                        other.stale = True  # it leads to the same server
             else:
                 self._pool.give(connection)
             return answers
@@ -275,7 +276,7 @@ class Link:
         except BaseException:
             connection.close()
             raise
-        self._connections.add(connection)
+        self._connections[id(connection)] = connection
         return connection
 
     def _meet(self, node: Node, facts: Facts) -> None:

@@ -22,9 +22,12 @@ class Names:
         """The name of the record of a key."""
         return f"{self._prefix}{key.translate(_IN_KEY)}}}".encode()
 
-    def key(self, record: bytes) -> str:
-        """The key whose record has this name."""
-        inner = record.decode()[len(self._prefix) : -1]
+    def key(self, record: bytes) -> str | None:
+        """The key whose record has this name; `None` for a name that none has, for others may write there too."""
+        try:
+            inner = record.decode()[len(self._prefix) : -1]
+        except UnicodeDecodeError:
+            return None
         return inner.replace("%7B", "{").replace("%7D", "}").replace("%25", "%")
 
     def pattern(self, prefix: str) -> bytes:

@@ -232,7 +232,7 @@ class RedisStore:
                 if isinstance(answer, StoreUnavailable):
                     raise answer
                 cursor, names = answer
-                found.update(self._names.key(name) for name in names)
+                found.update(key for name in names if (key := self._names.key(name)) is not None)
         last = after.encode()
         return sorted(
             (key for key in found if key.startswith(prefix) and key.encode() > last), key=lambda key: key.encode()
