@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
-from leased.model import Acquire, Claim, Contended, Held, Look, Lost, Release, Released
+from leased.model import Abandon, Acquire, Claim, Contended, Held, Look, Lost, Release, Released
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 from leased.stores._redis_names import Names
 from leased.stores.redis import RedisStore
@@ -116,6 +116,34 @@ def test_the_server_removes_what_is_over(caller: Caller, server: Server, client:
     assert all(client.ttl(name) > 0 for name in client.scan_iter())
 
 
+def test_a_record_stays_small_however_many_tokens_are_remembered(caller: Caller, server: Server, client: Any) -> None:
+    """Marks weigh on no operation: 2,000 in a minute leave the record as it was, each still counts, and all go."""
+    store = caller.open(server.url)
+    record = Names("").record("key")
+    caller.take(store, "key", "warm", late=True)
+    caller(store.release("key", "warm", late=True, timeout=TIMEOUT))
+    caller.take(store, "key", "sized", late=True)
+    size = client.hstrlen(record, "record")
+    caller(store.release("key", "sized", late=True, timeout=TIMEOUT))
+    for number in range(0, 2000, 100):
+        names = [f"token{each}" for each in range(number, number + 100)]
+        caller(store.many([Abandon("key", name) for name in names], timeout=TIMEOUT))
+    caller.take(store, "key", "last")
+    assert client.hstrlen(record, "record") <= size + 8
+    for name in ("token0", "token1000", "token1999", "warm"):
+        found = caller(store.acquire(Claim("key", name, 30.0), timeout=TIMEOUT))
+        assert isinstance(found, Contended)
+        assert found.ended
+    store.offset = REPLAY_WINDOW + 1.0
+    before = client.hlen(record)
+    for number in range(10):
+        caller(store.abandon("key", f"new{number}", timeout=TIMEOUT))
+    assert client.hlen(record) < before - 10
+    store.offset = 2 * REPLAY_WINDOW + 2.0
+    caller.take(store, "key", "anew")
+    assert client.hlen(record) == 1
+
+
 def test_only_the_hash_of_a_token_is_kept(caller: Caller, server: Server, client: Any) -> None:
     """M3: no token reaches the server."""
     store = caller.open(server.url)
@@ -156,7 +184,7 @@ def test_a_record_that_cannot_be_read_is_opened_by_force(
 ) -> None:
     """C093: an empty, truncated or newer record grants nothing, is shown, and goes by a forced release of the key."""
     store = caller.open(server.url)
-    client.set(Names("").record("key"), rubbish)
+    client.hset(Names("").record("key"), "record", rubbish)
     with pytest.raises(StoreNotUsable, match="forced release"):
         caller(store.acquire(Claim("key", "token", 30.0), timeout=TIMEOUT))
     assert caller(store.status("key", timeout=TIMEOUT)).held
@@ -211,6 +239,14 @@ def test_a_list_is_complete_page_by_page_while_keys_come_and_go(caller: Caller, 
     assert [status.key for status in starred] == [key for key in keys if key.startswith("{*") and key > "{*}29"][:5]
 
 
+def test_foreign_names_are_no_keys(caller: Caller, server: Server, client: Any) -> None:
+    """A name that is no UTF-8, although it looks like one of a record, is not listed, and keeps none from being."""
+    store = caller.open(server.url)
+    caller.take(store, "key")
+    client.set(b"leased::{\xff\xfe}", "foreign")
+    assert [status.key for status in caller(store.list("", after="", limit=10, timeout=TIMEOUT))] == ["key"]
+
+
 def test_without_hiredis_the_whole_life_works(
     caller: Caller, valkey_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +277,7 @@ def test_what_can_never_work_is_said_at_once(caller: Caller, private_valkey: Cal
 def test_a_user_with_few_rights_can_lock(caller: Caller, private_valkey: Callable[..., Server]) -> None:
     """Rights over the store's own names are enough; without the right to publish, releases are not told, and work."""
     server = private_valkey(
-        users=["worker on >pw ~leased:* resetchannels -@all +eval +evalsha +get +set +del +time +scan"]
+        users=["worker on >pw ~leased:* resetchannels -@all +eval +evalsha +hget +hset +hdel +pexpire +del +time +scan"]
     )
     store = caller.open(f"redis://worker:pw@{server.host}:{server.port}")
     whole_life(caller, store, "key")

@@ -1,8 +1,17 @@
+-- For an ended token its hash is a field: until when it is remembered, why it ended, and its number in the line. For
+-- each number in the line there is a field with the token: those that count no more are found at its beginning.
 local ENDED, RETAKEN, FORCE_RELEASED = 0, 1, 2
-local UNTIL, REASON = 1, 2
+
+local function remembered(token)
+  local found = redis.call('HGET', KEYS[1], token)
+  if not found then return 0 end
+  local till, reason, number = string.match(found, '^(%d+) (%d+) (%d+)$')
+  return tonumber(till), tonumber(reason), tonumber(number)
+end
 
 -- Why a token has ended, as long as that is remembered.
 local function marked(token)
-  local found = record and record[MARKS] and record[MARKS][token]
-  return found and now < found[UNTIL] and found[REASON] or nil
+  if not (record and record[MARKS]) or now >= record[MARKS][UNTIL] then return nil end
+  local till, reason = remembered(token)
+  return now < till and reason or nil
 end

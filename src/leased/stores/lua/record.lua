@@ -5,20 +5,25 @@
 -- KEYS: the record, alone, so that a lock never lies in two places while a cluster moves its slot. ARGV[1]: what is
 -- added to the time, 0 except in tests. Times are microseconds: whole numbers, which Lua keeps exactly below 2^53.
 --
--- A record is a packed list. MARKS, where there are any, has for each ended token until when it is remembered, and why
--- it ended. An open key of which nothing but its last fencing token is known has that for a record.
+-- It is a hash. In its field 'record' is a packed list; an open key of which only its last fencing token is known has
+-- that instead. Marks are fields of their own, so that no script reads or writes more than those that it needs, however
+-- many there are. A second name for them would be simpler, but while a cluster moves a slot no script can use two names
+-- of which one does not exist. MARKS in the list is nil, or {first number in the line, last number, until when the last
+-- one counts}: see marks.
 
 local FORMAT = 1
 local TOKEN, OWNER, HELD_BY, METADATA, FENCE, RENEWAL, ACQUIRED, EXPIRES, FREE = 2, 3, 4, 5, 6, 7, 8, 9, 10
 local DEADLINE, TTL, AT_LEAST, DELAY, LATE, FORCED, MARKS = 11, 12, 13, 14, 15, 16, 17
+local FIRST, LAST, UNTIL = 1, 2, 3
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2] + ARGV[1]
 
-local text = redis.pcall('GET', KEYS[1])
+local text = redis.pcall('HGET', KEYS[1], 'record')
 local readable, record, last, live = true, nil, 0, false
+local fresh, gone = {}, {}  -- fields of marks to write and to drop
 if type(text) == 'table' then
-  if string.sub(text['err'], 1, 9) ~= 'WRONGTYPE' then redis.call('GET', KEYS[1]) end
+  if string.sub(text['err'], 1, 9) ~= 'WRONGTYPE' then redis.call('HGET', KEYS[1], 'record') end
   readable = false
 elseif text then
   last = tonumber(text)

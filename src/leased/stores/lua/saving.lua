@@ -13,10 +13,17 @@ local function save()
   local over, kept = math.max(record[FREE], now), record[FENCE] > 0 and RETENTION or REPLAY + 1000
   if record[LATE] then over = math.max(over, record[EXPIRES] + REPLAY) end
   local value = record
-  if record[TOKEN] or now < record[FREE] or record[MARKS] then
+  local counting = record[MARKS] and now < record[MARKS][UNTIL]
+  if record[MARKS] and not counting then
+    redis.call('DEL', KEYS[1])
+    record[MARKS] = nil
+  end
+  if record[TOKEN] or now < record[FREE] or counting then
     value = cmsgpack.pack(record)
   else
     value = string.format('%.0f', record[FENCE])
   end
-  write('SET', KEYS[1], value, 'PX', math.ceil((over - now + kept) / 1000))
+  write('HSET', KEYS[1], 'record', value, unpack(fresh))
+  redis.call('PEXPIRE', KEYS[1], math.ceil((over - now + kept) / 1000))
+  if gone[1] then redis.call('HDEL', KEYS[1], unpack(gone)) end
 end
