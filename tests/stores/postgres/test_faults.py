@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -171,12 +170,19 @@ def test_one_connection_listens_for_both_faces(raw: Raw, make: Make, table: str,
     asyncio.run(both())
 
 
-def test_callers_that_are_cancelled(raw: Raw, table: str, postgres_server: Server) -> None:
+async def after_sending(proxy: Proxy, chunks: int, *, task: asyncio.Future[Any]) -> None:
+    """Return once so many more chunks have gone to the server, or the task has ended."""
+    least, give_up_at = proxy.traffic.chunks_up + chunks, time.monotonic() + 10
+    while proxy.traffic.chunks_up < least and not task.done():
+        assert time.monotonic() < give_up_at, "it neither sends nor ends"
+        await asyncio.sleep(0)
+
+
+def test_callers_that_are_cancelled(raw: Raw, table: str, proxy: Proxy) -> None:
     """L12: whenever a call is cancelled, its connection is not used again; the pool stays whole, the server clean."""
-    chance = random.Random(7)
 
     async def cancel_many() -> None:
-        store = open_async(postgres_server.url, table, pool="3")
+        store = open_async(proxy.url, table, pool="3")
         await store.acquire(claim("warm"), timeout=5)
 
         async def use(number: int) -> None:
@@ -184,9 +190,9 @@ def test_callers_that_are_cancelled(raw: Raw, table: str, postgres_server: Serve
             await store.acquire(asked, timeout=5)
             await store.abandon(asked.key, asked.token, timeout=5)
 
-        for number in range(600):
+        for number in range(200):
             task = asyncio.ensure_future(use(number))
-            await asyncio.sleep(chance.random() * 0.003)
+            await after_sending(proxy, number % 11, task=task)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         calls = [store.acquire(claim(f"after {number}"), timeout=5) for number in range(20)]
@@ -198,16 +204,15 @@ def test_callers_that_are_cancelled(raw: Raw, table: str, postgres_server: Serve
     until(lambda: raw.execute(left).fetchone() == (0,), what="the server still works for somebody who has gone")
 
 
-def test_nobody_holds_after_being_cancelled(raw: Raw, table: str, postgres_server: Server) -> None:
+def test_nobody_holds_after_being_cancelled(raw: Raw, table: str, proxy: Proxy) -> None:
     """C001: a task that is cancelled while it asks or waits leaves nothing: the next caller has the key at once."""
-    chance = random.Random(11)
 
     async def cancel_many() -> None:
-        async with aio.connect(f"{postgres_server.url}?leased_table={table}") as locks:
+        async with aio.connect(f"{proxy.url}?leased_table={table}") as locks:
             for number in range(60):
                 holder = await locks.lock("key").try_acquire() if number % 3 == 0 else None
                 waiting = asyncio.ensure_future(locks.lock("key", wait=30).acquire())
-                await asyncio.sleep(chance.random() * 0.01)
+                await after_sending(proxy, number % 7, task=waiting)
                 if holder is not None:
                     await holder.release()
                 waiting.cancel()

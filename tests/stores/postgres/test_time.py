@@ -19,6 +19,7 @@ from leased.policy import FENCE_RETENTION, MAX_TTL
 from leased.stores import _postgres_session
 from tests.servers.moving_clock import MovingClock
 from tests.servers.process import Server
+from tests.servers.proxy import Proxy, Traffic
 from tests.stores.postgres.conftest import Make, claim
 
 Raw = psycopg.Connection[Any]
@@ -148,19 +149,25 @@ def test_sweeping_waits_for_nobody(raw: Raw, table: str, make: Make, postgres_se
     assert old == [(b"old 3",)]
 
 
+def sent(chunks: int) -> Callable[[Traffic], bool]:
+    """Whether so many chunks have gone to the server."""
+    return lambda traffic: traffic.chunks_up >= chunks
+
+
 def test_holders_that_are_killed_leave_nothing_without_end(
-    raw: Raw, table: str, make: Make, postgres_server: Server
+    raw: Raw, table: str, make: Make, postgres_server: Server, proxy_to: Callable[[Server], Proxy]
 ) -> None:
     """C047, C090: whenever a holder is killed, the key is open one ttl later, and no transaction is left behind."""
-    store = make(postgres_server.url)
+    store, proxy = make(postgres_server.url), proxy_to(postgres_server)
     for turn in range(8):
+        before = proxy.traffic.chunks_up
         program = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, postgres_server.url, table, f"holder {turn}"], stdout=subprocess.PIPE
+            [sys.executable, "-c", HOLDER, proxy.url, table, f"holder {turn}"], stdout=subprocess.PIPE
         )
         try:
             assert program.stdout is not None
             assert program.stdout.readline() == b"ready\n"
-            time.sleep(0.003 * turn)  # to meet it at different places
+            proxy.wait_until(sent(before + 10 + turn))  # each at another place
         finally:
             os.kill(program.pid, signal.SIGKILL)
             program.communicate()
