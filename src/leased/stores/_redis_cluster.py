@@ -176,6 +176,7 @@ class Cluster:
                 for first, last, place, *_ in answer
             )
             self._known = True
+            self._linking.on_nodes(self._owners.nodes)
             return
         if unusable is not None:
             raise unusable

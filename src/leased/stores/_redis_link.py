@@ -44,7 +44,7 @@ def again(error: StoreUnavailable) -> StoreUnavailable:
 class Linking:
     """How a store is linked: from which face, with how many connections and confirmations.
 
-    `on_connect` is told of the facts of the server behind each new connection.
+    `on_connect` is told of the facts of the server behind each new connection, `on_nodes` which nodes a cluster has.
     """
 
     face: Face
@@ -52,6 +52,7 @@ class Linking:
     most: int
     confirmations: int
     on_connect: Callable[[Node, Facts], None]
+    on_nodes: Callable[[Sequence[Node]], None]
 
 
 class Links(Protocol):

@@ -68,7 +68,12 @@ class RedisStore:
         self._requires = options.require is not None
         self._compare_at = 0.0
         linking = Linking(
-            face=face, clock=options.clock, most=most, confirmations=self._confirmations, on_connect=self._meet
+            face=face,
+            clock=options.clock,
+            most=most,
+            confirmations=self._confirmations,
+            on_connect=self._meet,
+            on_nodes=self._forget_others,
         )
         self._links: Links = Cluster(address, linking) if address.kind == "cluster" else Link(address, linking)
         self._listener = listener(
@@ -183,7 +188,20 @@ class RedisStore:
         if found.exclusive == "volatile" and not self._warned:
             self._warned = True
             _log.warning("%s: %s", self._address.shown, found.notes[0])
-        self._standing.read(min(self._met.values(), key=lambda assurance: exclusivity_rank(assurance.exclusive)))
+        self._tell_weakest()
+
+    def _forget_others(self, nodes: Sequence[Node]) -> None:
+        """What nodes gave that have left the cluster counts no more."""
+        left = [node for node in list(self._met) if node not in nodes]
+        for node in left:
+            self._met.pop(node, None)
+        if left:
+            self._tell_weakest()
+
+    def _tell_weakest(self) -> None:
+        met = list(self._met.values())  # a copy: others may add to it
+        if met:
+            self._standing.read(min(met, key=lambda assurance: exclusivity_rank(assurance.exclusive)))
 
     async def _ask(self, command: Command, reading: Reading, *, timeout: float) -> Any:
         (answer,) = await self._run([command], timeout=timeout)

@@ -1,6 +1,7 @@
 """The store on a Redis Cluster: the contract, keys on all nodes, and slots that move while it is used."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from redis.crc import key_slot
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Acquire, Claim, Held, Look, Lost, Operation, Release, Released
 from leased.stores._redis_names import Names
+from leased.stores._redis_url import Node
 from leased.stores.redis import RedisStore
 from leased.testing.contract import CHECKS, Check
 from leased.testing.runner import run_check
@@ -101,6 +103,19 @@ def test_the_assurance_says_that_fail_overs_lose(caller: Caller, cluster: Group)
     store = caller.open(cluster.url)
     caller(store.status("key", timeout=TIMEOUT))
     assert store.assurance().exclusive == "until-failover"
+
+
+def test_a_node_that_left_counts_no_more(caller: Caller, cluster: Group) -> None:
+    """S10: what the store gives is what the nodes of the cluster give, not one that has left it."""
+    store = caller.open(cluster.url)
+    caller(_each_status(store))
+    found = store.assurance()
+    store._met[Node("gone", 1)] = replace(found, exclusive="volatile")
+    store._tell_weakest()
+    assert store.assurance().exclusive == "volatile"
+    store._links._known = False  # type: ignore[attr-defined]  # as after a node was away
+    caller(store.status("key", timeout=TIMEOUT))
+    assert store.assurance().exclusive == found.exclusive
 
 
 def test_too_little_refuses_only_the_grants_of_a_batch(caller: Caller, cluster: Group) -> None:
