@@ -296,7 +296,8 @@ def apply_renewal(env: Env, hold: Hold, outcome: Held | Lost, *, asked_at: float
         if hold.renewed(outcome.lease, asked_at, now=env.clock.now()):
             env.tell("renewed", hold.key, lock=hold.name)
     else:
-        lose(env, hold, outcome.reason)
+        early = outcome.reason == "expired" and hold.lost_reason(env.clock.now()) is None
+        lose(env, hold, "store_lost" if early else outcome.reason)
 
 
 def lose(env: Env, hold: Hold, reason: LostReason) -> None:

@@ -204,6 +204,16 @@ def test_a_store_that_is_not_usable_ends_the_hold() -> None:
     assert hold.ended == "store_lost"
 
 
+def test_a_record_that_is_gone_before_its_time_is_a_loss_of_the_store() -> None:
+    """H2, C109: a store that knows nothing of a lease that should go on has lost it: it did not run out."""
+    rig = Rig()
+    hold = rig.granted(ttl=30)
+    rig.memory._records.clear()
+    rig.keep(hold)
+    rig.pass_time(12)
+    assert hold.ended == "store_lost"
+
+
 def test_the_warning_comes_after_a_third_of_failing() -> None:
     """H6: `at_risk` is told once, when renewals have been failing for a third of the lease, and again only after one
     that worked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import weakref
 from collections import deque
@@ -97,6 +98,7 @@ class Pool(Generic[_C]):
         self._inherited: set[int] = set()
         self._closed = False
         follow_forks(self)
+        _pools.add(self)
 
     async def take(self, seconds: float) -> _C:
         """A connection for one call, to be given back or dropped. `StoreUnavailable` after so many seconds.
@@ -231,6 +233,18 @@ class Pool(Generic[_C]):
                 else:
                     _call_next(place)
 
+    def close_ended(self) -> None:
+        """Close the connections of loops that have ended."""
+        with self._mutex.lock:
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """The mutex is held."""
+        for ended in [loop for loop in self._places if loop is not None and loop.is_closed()]:
+            left = self._places.pop(ended)
+            for connection in tuple(left.living):  # which has the idle ones as well
+                connection.close()
+
     def _close(self, connection: _C) -> None:
         if id(connection) not in self._inherited:
             connection.close()
@@ -250,10 +264,7 @@ class Pool(Generic[_C]):
         loop = self._here()
         place = self._places.get(loop)
         if place is None:
-            for ended in [other for other in self._places if other is not None and other.is_closed()]:
-                left = self._places.pop(ended)
-                for connection in tuple(left.living):  # which has the idle ones as well
-                    connection.close()
+            self._forget_ended()
             place = self._places[loop] = _Place()
         return place
 
@@ -267,6 +278,18 @@ class Pool(Generic[_C]):
                 _call_next(place)
         if connection is not None:
             self.give(connection)
+
+
+_pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
+
+
+def _close_what_is_left() -> None:
+    """At exit: connections of loops that have ended before, which would be reported as left open."""
+    for pool in tuple(_pools):
+        pool.close_ended()
+
+
+atexit.register(_close_what_is_left)
 
 
 def _call_next(place: _Place[Any]) -> None:

@@ -60,7 +60,7 @@ CLIENT_BUGS = (
     _bug(
         "loss ignored by the keeper",
         "H2",
-        (_ENGINE, "apply_renewal", "lose(env, hold, outcome.reason)", "pass"),
+        (_ENGINE, "apply_renewal", 'lose(env, hold, "store_lost" if early else outcome.reason)', "pass"),
     ),
     _bug(
         "a hung renewal delays the loss",
@@ -135,7 +135,7 @@ CLIENT_BUGS = (
     _bug(
         "a limit ends a wait",
         "R2",
-        (_ENGINE, "_Asking.finish", "(wait <= 0 or unanswered)", "True"),
+        (_ENGINE, "_Asking.finish", "(wait <= 0 or isinstance(self.problem, StoreUnavailable))", "True"),
     ),
     _bug(
         "a refusal taken as proof after an unanswered attempt",
