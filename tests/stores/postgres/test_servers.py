@@ -119,12 +119,6 @@ def test_a_wrong_url_tells_no_password(make: Make, url: str) -> None:
         assert part not in f"{caught.value} {caught.value!r}"
 
 
-def test_a_wrong_parameter_is_named(make: Make) -> None:
-    """Where there is no secret, libpq's own words say what is wrong."""
-    with pytest.raises(InvalidRequest, match="sslmod"):
-        make("postgresql://host/db?sslmod=require")
-
-
 def test_a_name_that_nobody_looks_up() -> None:
     """S4: in an event loop a name server that does not answer costs a call no more than its time."""
     released = threading.Event()

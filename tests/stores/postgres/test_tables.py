@@ -170,8 +170,11 @@ def test_the_size_of_the_pool_is_checked(make: Make, postgres_server: Server, si
 
 
 def test_a_url_that_the_driver_refuses(make: Make) -> None:
-    """A parameter that libpq does not know is named before anything is opened, and no password with it."""
-    with pytest.raises(InvalidRequest, match="nonsense") as caught:
+    """A parameter that libpq does not know is refused before anything is opened; libpq's own words, which could quote
+    a password, name it only where the URL has no user."""
+    with pytest.raises(InvalidRequest, match="nonsense"):
+        make("postgresql://127.0.0.1/db?nonsense=1")
+    with pytest.raises(InvalidRequest, match="such as postgresql:") as caught:
         make("postgresql://me:secret@127.0.0.1/db?nonsense=1")
     assert "secret" not in str(caught.value)
 
