@@ -281,6 +281,8 @@ class Link:
         return connection
 
     def _meet(self, node: Node, facts: Facts) -> None:
+        if facts.replica and self._address.kind == "cluster":
+            return  # it can be asked where the slots are; for a lock it names the node that has it
         if facts.replica:
             raise StoreUnavailable(
                 f"{node} is a replica, which takes no writes",

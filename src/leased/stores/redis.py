@@ -26,7 +26,7 @@ from leased.stores._redis_cluster import Cluster
 from leased.stores._redis_commands import Commands, Reading
 from leased.stores._redis_failures import refused
 from leased.stores._redis_feed import connect_feed
-from leased.stores._redis_link import Link, Linking, Links, nothing
+from leased.stores._redis_link import Link, Linking, Links, again, nothing
 from leased.stores._redis_names import Names
 from leased.stores._redis_scripts import SECOND, Command
 from leased.stores._redis_standing import Facts, read_assurance
@@ -128,19 +128,30 @@ class RedisStore:
         return cast("bool", await self._ask(*self._commands.force_release(key, fencing_token), timeout=timeout))
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
-        """See `leased.store`: all are sent in one go."""
+        """See `leased.store`: all are sent in one go, but what names one key again goes in the next, for a server that
+        lacks a script answers so and is asked again later."""
         asked = [self._commands.of(operation) for operation in operations]
-        if not asked:
-            return []
-        commands = [command for command, _ in asked]
         give_up_at = self._clock.now() + timeout
+        answers: list[Any] = [None] * len(asked)
+        for number, places in enumerate(_rounds([command for command, _ in asked])):
+            commands = [asked[place][0] for place in places]
+            try:
+                found = await self._answers(commands, give_up_at)
+            except StoreUnavailable as error:
+                if not number:
+                    raise
+                found = [again(error) for _ in commands]
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+        return [_outcome(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
+
+    async def _answers(self, commands: Sequence[Command], give_up_at: float) -> Sequence[Any]:
         try:
-            answers = await self._run(commands, timeout=timeout)
+            return await self._run(commands, timeout=max(give_up_at - self._clock.now(), 0.0))
         except StoreNotUsable as error:
             if not self._requires:
                 raise
-            answers = await self._without_grants(commands, error, give_up_at)
-        return [_outcome(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
+            return await self._without_grants(commands, error, give_up_at)
 
     async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
         """See `leased.store`. It goes through all names in the database: a page costs what all of them cost."""
@@ -260,6 +271,20 @@ class RedisStore:
 def open(url: str, *, face: Face, options: Options) -> RedisStore:  # noqa: A001 (as every store module)
     """The store on the server that the URL names; nothing is opened yet. Raises `InvalidRequest` for a wrong URL."""
     return RedisStore(read_address(url), face=face, options=options)
+
+
+def _rounds(commands: Sequence[Command]) -> builtins.list[builtins.list[int]]:
+    """The places of commands, so that each round names a key once and every key is asked for in order."""
+    if len({command.name for command in commands}) == len(commands):
+        return [builtins.list(range(len(commands)))] if commands else []
+    rounds: builtins.list[builtins.list[int]] = []
+    seen: dict[bytes, int] = {}
+    for place, command in enumerate(commands):
+        number = seen[command.name] = seen.get(command.name, -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(place)
+    return rounds
 
 
 def _read(answer: Any, reading: Reading) -> Any:

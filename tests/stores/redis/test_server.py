@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
-from leased.model import Abandon, Acquire, Claim, Contended, Held, Look, Lost, Release, Released
+from leased.model import Abandon, Acquire, Claim, Contended, Held, Look, Lost, Release, Released, Renew
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 from leased.stores._redis_names import Names
 from leased.stores.redis import RedisStore
@@ -55,6 +55,39 @@ def test_scripts_are_sent_again_when_the_server_has_forgotten_them(caller: Calle
     client.script_flush()
     outcomes = caller(store.many([Look("many0", "token"), Acquire(held[0]), Look("many0", "token")], timeout=TIMEOUT))
     assert [type(outcome) for outcome in outcomes] == [Lost, Held, Held]
+
+
+def test_a_batch_keeps_its_order_on_a_key_when_some_scripts_are_forgotten(
+    caller: Caller, server: Server, client: Any
+) -> None:
+    """C101: what names a key twice is answered in order, also where only some of it has to be sent again."""
+    store = caller.open(server.url)
+    client.script_flush()
+    caller.take(store, "elsewhere")  # the server knows this script again, and no other
+    first, second = Claim("k", "first", 30.0), Claim("k", "second", 30.0)
+    operations = [
+        Acquire(first),
+        Renew("k", "first", 30.0, 1),
+        Release("k", "first"),
+        Acquire(second),
+        Look("k", "second"),
+    ]
+    outcomes = caller(store.many(operations, timeout=TIMEOUT))
+    assert [type(outcome) for outcome in outcomes] == [Held, Held, Released, Held, Held]
+    assert outcomes[2] == Released()
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-5", "9007199254740993", "12345678901234567890123"])
+def test_a_record_that_is_no_fencing_token_is_not_read_as_one(
+    caller: Caller, server: Server, client: Any, text: str
+) -> None:
+    """M4, C093: what somebody else has written there is told, and goes with a forced release."""
+    store = caller.open(server.url)
+    client.hset("leased::{k}", "record", text)
+    with pytest.raises(StoreNotUsable):
+        caller.take(store, "k")
+    assert caller(store.force_release("k", timeout=TIMEOUT))
+    assert caller.take(store, "k") < 2**53
 
 
 @pytest.mark.parametrize("end", ["kill", "restart"])

@@ -26,7 +26,8 @@ if type(text) == 'table' then
   if string.sub(text['err'], 1, 9) ~= 'WRONGTYPE' then redis.call('HGET', KEYS[1], 'record') end
   readable = false
 elseif text then
-  last = tonumber(text)
+  last = string.match(text, '^%d+$') and tonumber(text)
+  readable = not last or last < 9007199254740992
   if not last then
     readable, record = pcall(cmsgpack.unpack, text)
     readable = readable and type(record) == 'table' and record[1] == FORMAT and #record >= FORCED
