@@ -307,7 +307,8 @@ class MysqlSession:
 
     def _too_late(self, found: Trouble, call: Call) -> bool:
         """Whether somebody keeps a lock, and there is no time for the server to say so once more."""
-        return found.number in LOCKED and call.patience() < (_NO_WAIT if self._at_once else _ROW_WAIT)
+        short = call.left() < _NO_WAIT if self._at_once else call.patience() < _ROW_WAIT
+        return found.number in LOCKED and short
 
     async def _undo(self, call: Call) -> None:
         """Undo a transaction, so that the connection can go on; where that fails too it is dropped."""
