@@ -8,15 +8,14 @@ from typing import Any, Protocol
 
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
-from leased.model import Abandon, Acquire, Claim, Held, Lease, Look, Operation, Release, Renew
+from leased.model import Acquire, Claim, Held, Lease, Operation
 from leased.store import Outcome
-from leased.stores import _sql_rules as rules
 from leased.stores._mysql_failures import DUPLICATE, LOCKED, NO_TABLE, Trouble, failure
 from leased.stores._mysql_link import Answer
 from leased.stores._mysql_statements import Statements
 from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Asked, Record, Seen, asked, digest_of, microseconds
 from leased.stores._sql_rules import Effect
-from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Unsettled
+from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Unsettled, key_of, settled, token_of
 from leased.stores._standing import ServerClock
 
 _NO_RIGHT = 1142
@@ -173,7 +172,7 @@ class MysqlSession:
 
     async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
         """See `Session`. What others have locked stays unsettled, and what needs a new record but is no grant."""
-        places = {_key_of(operation).encode(): place for place, operation in enumerate(operations)}
+        places = {key_of(operation).encode(): place for place, operation in enumerate(operations)}
         keys = sorted(places)
         await self._begin(call)
         rows = (await self._ask(self._statements.lock_all(keys, ahead=call.ahead), call)).rows
@@ -185,7 +184,7 @@ class MysqlSession:
             instant = max(instant, *(row[0] for row in present))
             found |= dict.fromkeys(set(missing) - {row[1] for row in present})
         self._now = instant
-        tokens = {key: digest_of(_token_of(operations[places[key]])) for key in found}
+        tokens = {key: digest_of(token_of(operations[places[key]])) for key in found}
         watched = [tokens[key] for key, record in found.items() if record is not None and record.marked_until > instant]
         reasons: dict[bytes, str] = {}
         if watched:
@@ -195,7 +194,7 @@ class MysqlSession:
         effects: dict[bytes, Effect] = {}
         for key in filter(found.__contains__, keys):
             operation = operations[places[key]]
-            outcome, effect = _settled(operation, Seen(found[key], reasons.get(tokens[key]), instant))
+            outcome, effect = settled(operation, Seen(found[key], reasons.get(tokens[key]), instant))
             if effect is not None and found[key] is None and not isinstance(operation, Acquire):
                 continue
             outcomes[places[key]] = outcome
@@ -337,26 +336,3 @@ def _granted(claim: Claim, new: Asked, number: int) -> Held:
 def _record(columns: Sequence[Any]) -> Record:
     *most, late, forced, marked_until = columns
     return Record._make((*most, bool(late), bool(forced), marked_until))
-
-
-def _settled(operation: Operation, seen: Seen) -> tuple[Outcome, Effect | None]:
-    """What the rules say of one operation."""
-    match operation:
-        case Acquire(claim):
-            return rules.acquire(seen, claim=claim)
-        case Renew(key, token, ttl, number):
-            return rules.renew(seen, key=key, token=token, ttl=ttl, number=number)
-        case Release(_, token, late):
-            return rules.release(seen, token=token, late=late)
-        case Abandon(_, token):
-            return None, rules.abandon(seen, token=token)
-        case Look(key, token):
-            return rules.look(seen, key=key, token=token), None
-
-
-def _key_of(operation: Operation) -> str:
-    return operation.claim.key if isinstance(operation, Acquire) else operation.key
-
-
-def _token_of(operation: Operation) -> str:
-    return operation.claim.token if isinstance(operation, Acquire) else operation.token

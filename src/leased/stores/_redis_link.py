@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from leased.errors import StoreUnavailable
 from leased.store import Clock
+from leased.stores._loops import running_loop
 from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
 from leased.stores._redis_failures import code_of, cut_off, refused
@@ -89,7 +90,7 @@ class Link:
         self._on_connect = linking.on_connect
         self._confirmations = linking.confirmations
         self._open = connect_blocking if linking.face == "blocking" else connect_in_loop
-        loop = _running_loop if linking.face == "async" else None
+        loop = running_loop if linking.face == "async" else None
         self._pool: Pool[Connection] = Pool(self._connect, clock=linking.clock, most=linking.most, loop=loop)
         self._connections: weakref.WeakValueDictionary[int, Connection] = weakref.WeakValueDictionary()
 
@@ -294,9 +295,3 @@ class Link:
 
 def _is_refusal(answer: Any, code: str) -> bool:
     return type(answer) is ServerError and code_of(answer) == code
-
-
-def _running_loop() -> Any:
-    import asyncio
-
-    return asyncio.get_running_loop()

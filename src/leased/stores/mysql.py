@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from leased.clocks import now
+from leased.stores._loops import running_loop
 from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
@@ -58,7 +57,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
             at_once=at_once(settings),
         )
 
-    pool = Pool(connect, clock=options.clock, most=pool_size(options), loop=_running_loop if face == "async" else None)
+    pool = Pool(connect, clock=options.clock, most=pool_size(options), loop=running_loop if face == "async" else None)
     return SqlStore(pool, mode=face, clock=options.clock, standing=standing, push=bells)
 
 
@@ -80,9 +79,3 @@ async def _linked(where: Place, *, face: Face, seconds: float) -> Link:
     from leased.stores._mysql_async import open_async_link
 
     return await open_async_link(where, seconds=seconds)
-
-
-def _running_loop() -> Any:
-    import asyncio
-
-    return asyncio.get_running_loop()

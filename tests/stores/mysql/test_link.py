@@ -274,3 +274,13 @@ def test_a_password_is_not_said_aloud(driver: Driver, open_here: Open) -> None:
             driver.run(open_here(place(f"mysql://me:open-sesame@127.0.0.1:{server.getsockname()[1]}/a"), seconds=2.0))
         thread.join()
     assert b"open-sesame" not in heard
+
+
+def test_a_process_that_is_stopped_in_a_transaction_keeps_nobody_out_for_long(
+    database: Database, driver: Driver, open_here: Open
+) -> None:
+    """C119: MariaDB ends a transaction in which nothing is asked for two seconds, and with it the locks on its rows."""
+    link = driver.run(open_here(database.place, seconds=5))
+    answer = driver.run(link.ask("SELECT @@idle_transaction_timeout", seconds=5))
+    assert answer.rows == ((2,),)
+    link.close()
