@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
-from leased.model import Abandon, Acquire, Claim, Contended, Held, Look, Lost, Release, Released, Renew
+from leased.model import Abandon, Acquire, Claim, Contended, Held, Look, Lost, Operation, Release, Released, Renew
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 from leased.stores._redis_names import Names
 from leased.stores.redis import RedisStore
@@ -65,7 +65,7 @@ def test_a_batch_keeps_its_order_on_a_key_when_some_scripts_are_forgotten(
     client.script_flush()
     caller.take(store, "elsewhere")  # the server knows this script again, and no other
     first, second = Claim("k", "first", 30.0), Claim("k", "second", 30.0)
-    operations = [
+    operations: list[Operation] = [
         Acquire(first),
         Renew("k", "first", 30.0, 1),
         Release("k", "first"),
