@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -127,7 +128,7 @@ def test_a_server_that_became_read_only(odd_server: Server, driver: Driver, make
         admin.run("CREATE USER IF NOT EXISTS plain IDENTIFIED BY 'word'")
         admin.run("GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON leased.* TO plain")
         store = make(odd_server.url.replace("leased:open-sesame@", "plain:word@"))
-        assert isinstance(driver.run(store.acquire(claim(f"before-{id(store)}"), timeout=5)), Held)
+        assert isinstance(driver.run(store.acquire(claim(f"before-{secrets.token_hex(6)}"), timeout=5)), Held)
         admin.run("SET GLOBAL read_only = 1")
         try:
             with pytest.raises(StoreUnavailable, match="read-only") as caught:
@@ -137,7 +138,7 @@ def test_a_server_that_became_read_only(odd_server: Server, driver: Driver, make
         finally:
             admin.run("SET GLOBAL read_only = 0")
         driver.run(store.abandon("any", "token", timeout=5))
-        assert isinstance(driver.run(store.acquire(claim(f"key-{id(store)}"), timeout=5)), Held)
+        assert isinstance(driver.run(store.acquire(claim(f"key-{secrets.token_hex(6)}"), timeout=5)), Held)
 
 
 def test_a_read_only_server_grants_nothing_to_anybody(odd_server: Server, driver: Driver, make: Make) -> None:
@@ -156,7 +157,7 @@ def test_a_read_only_server_grants_nothing_to_anybody(odd_server: Server, driver
             assert store.assurance().exclusive == "until-failover"
         finally:
             admin.run("SET GLOBAL read_only = 0")
-        assert isinstance(driver.run(store.acquire(claim(f"key-{id(store)}"), timeout=5)), Held)
+        assert isinstance(driver.run(store.acquire(claim(f"key-{secrets.token_hex(6)}"), timeout=5)), Held)
 
 
 def test_a_server_without_the_time_is_refused(private_mariadb: Callable[..., Server]) -> None:
@@ -178,7 +179,7 @@ def tls_server() -> Iterator[Server]:
 def test_tls_with_a_known_authority(tls_server: Server, driver: Driver, make: Make) -> None:
     """The server proves who it is, and everything works as without."""
     store = make(f"{tls_server.url}?ssl_ca={certificates.authority_file(tls_server.place)}")
-    mine = claim(f"key-{id(store)}")
+    mine = claim(f"key-{secrets.token_hex(6)}")
     assert isinstance(driver.run(store.acquire(mine, timeout=5)), Held)
     assert driver.run(store.release(mine.key, mine.token, timeout=5))
     with pytest.raises(StoreUnavailable):
