@@ -24,7 +24,7 @@ from leased.model import (
     Renew,
     Status,
 )
-from leased.store import Bell, Clock, Outcome, Signal, Store, one
+from leased.store import Bell, Clock, Outcome, Signal, Store, again, one
 
 _T = TypeVar("_T")
 _MAX_BATCH = 512
@@ -202,7 +202,7 @@ class Joined:
         try:
             outcomes = await self._send(batch)
         except LeasedError as error:
-            outcomes = [error] * len(batch)
+            outcomes = [again(error) if isinstance(error, StoreUnavailable) else error for _ in batch]
         except BaseException:
             self._answer(leader, [_unknown()] * len(batch))
             raise

@@ -87,7 +87,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
-from leased.errors import LeasedError
+from leased.errors import LeasedError, StoreUnavailable
 from leased.model import (
     Abandon,
     Acquire,
@@ -229,6 +229,11 @@ async def each(store: Store, operations: Sequence[Operation], *, timeout: float)
         except LeasedError as error:
             outcomes.append(error)
     return outcomes
+
+
+def again(error: StoreUnavailable) -> StoreUnavailable:
+    """The same failure for another caller: one exception for all would collect the traces of all their threads."""
+    return type(error)(error.message, applied=error.applied, hint=error.hint)
 
 
 def unwatched() -> None:

@@ -1,6 +1,5 @@
 """Every row of the bench runs, and none can vanish. No time is judged here."""
 
-import os
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -12,7 +11,7 @@ import bench.rows
 from bench.page import section
 from bench.plan import Plan
 from bench.rows import ROWS
-from tests.servers.found import ServerMissing
+from tests.servers.fixtures import started
 
 TARGETS = {
     "memory-pair": 4,
@@ -43,12 +42,7 @@ def test_no_row_vanishes() -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_runs(row: str, tmp_path: Path) -> None:
     """A row measures all its contenders, compares ours with the floor if it has one, and judges every target."""
-    try:
-        result = ROWS[row](Plan(tmp_path, scale=0.01, peers=None, chance=Random(1)))
-    except ServerMissing as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+    result = started(ROWS[row], Plan(tmp_path, scale=0.01, peers=None, chance=Random(1)))
     assert result.row == row
     assert len(result.verdicts) >= TARGETS[row]
     for table in result.tables:

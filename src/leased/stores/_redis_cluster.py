@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.store import again
 from leased.stores._drivers import driver
 from leased.stores._redis_failures import code_of, refused
-from leased.stores._redis_link import Link, Linking, again, nothing
+from leased.stores._redis_link import Link, Linking, nothing
 from leased.stores._redis_scripts import Command
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from leased.errors import StoreUnavailable
-from leased.store import Clock
+from leased.store import Clock, again
 from leased.stores._loops import running_loop
 from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
@@ -34,11 +34,6 @@ _ASKING = packed(b"ASKING")
 
 def nothing() -> None:
     """What to check where nothing has to be."""
-
-
-def again(error: StoreUnavailable) -> StoreUnavailable:
-    """The same failure for another caller: one exception for all would collect the traces of all their threads."""
-    return type(error)(error.message, applied=error.applied, hint=error.hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from leased.model import (
     Renew,
     Status,
 )
-from leased.store import Bell, Clock, Outcome, unwatched
+from leased.store import Bell, Clock, Outcome, again, unwatched
 from leased.stores import _sql_rules as rules
 from leased.stores._pool import Pool
 from leased.stores._sql_record import SECOND, Seen
@@ -234,7 +234,7 @@ class SqlStore(Generic[_S]):
             if refusal is not None:  # what is held must still end
                 sent = [place for place in chosen if place not in grants]
                 for place in grants:
-                    outcomes[place] = _again(refusal)
+                    outcomes[place] = again(refusal)
             if sent:
                 found = await session.batch([operations[place] for place in sent], call=call)
                 for place, outcome in zip(sent, found, strict=True):
@@ -245,7 +245,7 @@ class SqlStore(Generic[_S]):
         except StoreUnavailable as error:
             for place in chosen:
                 if isinstance(outcomes[place], Unsettled):
-                    outcomes[place] = _again(error)
+                    outcomes[place] = again(error)
         return outcomes
 
     def _refusal(self) -> StoreUnavailable | None:
@@ -361,8 +361,3 @@ async def _by_the_rules(
     answer, effect = decide(await session.lock(key, token, call=call))
     await session.finish(key, effect, call=call)
     return answer
-
-
-def _again(error: StoreUnavailable) -> StoreUnavailable:
-    """The same failure for another caller: one exception for all would collect the traces of all their callers."""
-    return type(error)(error.message, applied=error.applied, hint=error.hint)

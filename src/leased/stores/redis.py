@@ -19,14 +19,14 @@ from leased.model import (
     Status,
     exclusivity_rank,
 )
-from leased.store import Bell, Outcome
+from leased.store import Bell, Outcome, again
 from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
 from leased.stores._redis_commands import Commands, Reading
 from leased.stores._redis_failures import refused
 from leased.stores._redis_feed import connect_feed
-from leased.stores._redis_link import Link, Linking, Links, again, nothing
+from leased.stores._redis_link import Link, Linking, Links, nothing
 from leased.stores._redis_names import Names
 from leased.stores._redis_scripts import SECOND, Command
 from leased.stores._redis_standing import Facts, read_assurance

@@ -25,7 +25,7 @@ from leased.model import (
     Status,
 )
 from leased.policy import CLOCK_MARGIN
-from leased.store import Bell, Outcome, Store
+from leased.store import Bell, Outcome, Store, again
 from leased.stores._doorbell import chime, doorbell
 from leased.stores._sqlite_clock import HostClock, host_clock
 from leased.stores._sqlite_database import Database
@@ -159,7 +159,7 @@ class SqliteStore:
                 return self._read(all_of_them, timeout)
             return self._write(all_of_them, timeout, count=len(operations))
         except StoreUnavailable as error:
-            return [_again(error) for _ in operations]
+            return [again(error) for _ in operations]
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
         """See `leased.store`. Bells are rung by the process that releases, through a pipe beside the file."""
@@ -255,8 +255,3 @@ def _outcome(steps: Steps, operation: Operation) -> Outcome:
                 return steps.look(key, token)
     except LeasedError as error:
         return error
-
-
-def _again(error: StoreUnavailable) -> StoreUnavailable:
-    """The same failure for another caller: one exception for all would collect the traces of all their threads."""
-    return type(error)(error.message, applied=error.applied, hint=error.hint)
