@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 def started(start: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """The server; without its program the test is skipped, or fails where every server has to be there."""
-    if sys.platform != "linux":
+    if sys.platform != "linux":  # what ends a server with its test, and Debian's packages, are there only; so is CI
         pytest.skip("servers for tests are started on Linux only")
     try:
         return start(*args, **options)
     except ServerMissing as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
-        pytest.skip(str(missing))
+        pytest.skip(str(missing))  # it names the command that installs what is missing
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ import leased
 import leased.aio
 from leased import LockLost, LockNotAcquired, StoreUnavailable
 from tests.faces.world import block, done
+from tests.servers.process import Server
+from tests.servers.proxy import Proxy, Traffic
 from tests.stores.servers.conftest import Stand
 
 SOON = 20.0
@@ -192,17 +195,24 @@ while True:
 """
 
 
+def _sent(messages: int) -> Callable[[Traffic], bool]:
+    return lambda traffic: traffic.chunks_up >= messages
+
+
 def test_a_killed_holder_keeps_nobody_out_for_longer_than_its_lease(
-    request: pytest.FixtureRequest, server: Any
+    server: Server, proxy_to: Callable[[Server], Proxy]
 ) -> None:
-    """C047, C090: killed at any moment of acquiring, holding and releasing: one ttl later the key can be had."""
-    url = f"{server.url}?leased_namespace=killed{os.getpid()}"
-    with leased.connect(url) as locks:
-        for moment in (0.0, 0.001, 0.002, 0.004, 0.008):
-            with subprocess.Popen([sys.executable, "-c", _HOLDER, url, "k"], stdout=subprocess.PIPE) as holder:
+    """C047, C090: killed after any of its messages, in acquiring, holding and releasing: one ttl later the key can be
+    had."""
+    namespace = f"?leased_namespace=killed{os.getpid()}"
+    with leased.connect(server.url + namespace) as locks:
+        for messages in range(1, 6):
+            proxy = proxy_to(server)
+            command = [sys.executable, "-c", _HOLDER, proxy.url + namespace, "k"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
                 assert holder.stdout is not None
                 assert holder.stdout.readline() == b"holds\n"
-                time.sleep(moment)  # which instant of its work this meets is what differs
+                proxy.wait_until(_sent(proxy.traffic.chunks_up + messages))
                 holder.kill()
             began = time.monotonic()
             assert locks.lock("k", wait=SOON).acquire().release()

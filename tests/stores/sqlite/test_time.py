@@ -236,7 +236,7 @@ def test_the_host_clock_is_the_boot_clock() -> None:
 def test_a_time_namespace_is_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container with a clock of its own, the store reads the clock of the host: they share the leases."""
     if sys.platform != "linux":
-        pytest.skip("time namespaces exist on Linux")
+        pytest.skip("time namespaces exist on Linux")  # never in CI, which is Linux
     real = host_clock().boot()
     texts = {"/proc/self/timens_offsets": "monotonic 0 0\nboottime 86400 500000000\n"}
     read = Path.read_text
@@ -249,7 +249,7 @@ def test_a_time_namespace_is_seen_through(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_system_without_boot_ids_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where boots cannot be told apart there is no store, and the error says what is missing."""
     if sys.platform != "linux":
-        pytest.skip("the boot id is a file on Linux")
+        pytest.skip("the boot id is a file on Linux")  # never in CI, which is Linux
 
     def fail(path: Path) -> str:
         raise FileNotFoundError(2, "No such file or directory", str(path))
