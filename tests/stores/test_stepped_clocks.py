@@ -52,7 +52,7 @@ def test_a_step_is_told_and_fencing_tokens_rise(server: Server, moving_clock: Mo
         least = len(tokens) + 3
         while len(watched.steps) < told or len(tokens) < least:
             assert time.monotonic() < give_up_at
-            handle = watched.grant("k")
+            handle = watched.grant("k", ttl=4 * HOUR)  # a step that comes right now does not end it
             tokens.append(handle.fencing_token)
             assert handle.release()
 

@@ -262,8 +262,9 @@ CLIENT_BUGS = (
         (
             _JOIN,
             "Joined._serve",
-            "        outcomes = [error] * len(batch)\n",
-            "        outcomes = [error] * len(batch)\n        self._pass_on = lambda leader: None\n",
+            "        outcomes = [again(error) if isinstance(error, StoreUnavailable) else error for _ in batch]\n",
+            "        self._pass_on = lambda leader: None\n"
+            "        outcomes = [again(error) if isinstance(error, StoreUnavailable) else error for _ in batch]\n",
         ),
     ),
     _bug(
