@@ -61,6 +61,7 @@ class Claim:
 
     `late` says that a copy of this claim may still arrive after its end (an attempt went unanswered, or the caller
     brought the token): a store that grants it remembers the token for the replay window once the hold has ended.
+    `wait` is how long, in seconds, a store that has a line of its own may keep the claim in it; others answer at once.
     """
 
     key: str
@@ -70,6 +71,7 @@ class Claim:
     request_id: str | None = None
     terms: Terms = DEFAULT_TERMS
     late: bool = False
+    wait: float = 0.0
 
 
 @value
@@ -127,10 +129,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """The store says: not granted, nothing changed. `ended`: this token had its lease already and gets no other."""
+    """The store says: not granted, nothing changed. `ended`: this token had its lease already and gets no other.
+
+    `waited` is how long, in seconds, whoever decides kept the claim in a line of its own.
+    """
 
     status: Status | None
     ended: bool = False
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The lock service: the engine over a store, behind HTTP, with credentials, rules and limits."""

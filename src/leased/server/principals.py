@@ -1,0 +1,88 @@
+"""Who is asking, and the gate that lets him pass or not: values and one protocol, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Kind = Literal["local", "member", "function", "service"]
+"""`local` is whoever reaches a service that asks for no credentials; the others are what a credential can stand for."""
+
+Role = Literal["owner", "admin", "member"]
+
+Action = Literal[
+    "acquire",
+    "renew",
+    "look",
+    "release",
+    "abandon",
+    "status",
+    "list",
+    "force-release",
+    "events",
+    "capabilities",
+    "manage",
+]
+"""What a request wants; `manage` is everything that changes credentials, rule sets and limits, and the audit log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking, as the credential says; headers that a caller writes have no part in it.
+
+    `id` is the user id of a member, else the name of the function or service credential. `role` and `groups` (pairs of
+    group and kind) are a member's, `scopes` a service credential's. `credential` is the public id of what was shown.
+    """
+
+    project: str
+    kind: Kind
+    id: str
+    role: Role = "member"
+    groups: frozenset[tuple[str, str]] = field(default=frozenset())
+    scopes: frozenset[str] = field(default=frozenset())
+    credential: str = ""
+
+    @property
+    def name(self) -> str:
+        """Kind and id in one text, as `held_by` and the audit log show them."""
+        return f"{self.kind}:{self.id}" if self.id else self.kind
+
+
+LOCAL = Principal(project="", kind="local", id="")
+"""The principal of a service without credentials."""
+
+
+class Gate(Protocol):
+    """Decides on every request, before a lock is touched: who it is, and whether he may do that, now."""
+
+    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+        """Who shows this `Authorization` header; `peer` is the address of the socket.
+
+        Raises `Unauthenticated`, or `RateLimited` after too many failures from there.
+        """
+        ...
+
+    async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
+        """Let this principal do that with this key, or raise `AccessDenied` or `RateLimited`, and count nothing then.
+
+        `count`: how many operations of this kind the request holds. Release and abandon are never refused.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Write what is to be kept, and free what it needed."""
+        ...
+
+
+class OpenGate:
+    """The gate of a service without credentials: everybody may do everything."""
+
+    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+        """See `Gate`: nobody in particular."""
+        return LOCAL
+
+    async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
+        """See `Gate`: always."""
+
+    async def close(self) -> None:
+        """See `Gate`."""
