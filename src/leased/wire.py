@@ -207,6 +207,21 @@ def _read_lease(body: Body, key: str, *, token: str, owner: str | None) -> Lease
     )
 
 
+def write_force_release(key: str, fencing_token: int | None) -> Body:
+    """The body of a request to release by force; with a number, only if that is still the holder's."""
+    return {"key": key} if fencing_token is None else {"key": key, "fencingToken": fencing_token}
+
+
+def write_forced(*, forced: bool) -> Body:
+    """What the service answers to it: whether a lease was ended, or a closed key opened."""
+    return {"released": forced}
+
+
+def read_forced(body: Body) -> bool:
+    """The same, read back; `Unreadable` for what it cannot have meant."""
+    return _flag(body, "released")
+
+
 def write_status(status: Status) -> Body:
     """What anyone may see of a key."""
 
