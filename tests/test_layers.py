@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "leased"
 
 VALUES = {"errors", "policy", "model", "checks", "store"}
 # These reach for time, chance and the outside world through `Env` only, so that a seed repeats a run.
-CORE = {*VALUES, "hold", "observe", "queue", "engine", "join", "timeline", "wire"}
+CORE = {*VALUES, "hold", "observe", "queue", "env", "cleanup", "engine", "join", "timeline", "wire", "wire_batch"}
 # What both faces are made of: all but the thread or the loop.
 SHARED = {*CORE, "clocks", "targets", "context", "recipe", "handle", "scope", "client", "keeper", "hooks"}
 BLOCKING = {*SHARED, "threads", "interrupt", "sync_lock", "sync_handle", "sync"}
@@ -44,15 +44,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hold": VALUES,
     "queue": VALUES,
     "observe": VALUES,
-    "engine": VALUES | {"hold", "queue", "observe"},
+    "env": VALUES | {"hold", "queue", "observe"},
+    "cleanup": VALUES | {"env"},
+    "engine": VALUES | {"hold", "queue", "env", "cleanup"},
     "join": VALUES,
     "wire": {"model", "errors"},
+    "wire_batch": {"model", "errors", "store", "wire"},
     "context": VALUES | {"hold"},
     "recipe": VALUES | {"context"},
     "handle": VALUES | {"hold", "observe", "recipe"},
     "targets": VALUES | {"observe", "queue", "join"},
     "stores": set(),
-    "stores.*": VALUES | {"clocks", "observe", "targets", "wire", "stores._*"},
+    "stores.*": VALUES | {"clocks", "observe", "targets", "wire*", "stores._*"},
     "client": SHARED - {"keeper"},
     "scope": SHARED - {"keeper", "client"},
     "keeper": CORE,

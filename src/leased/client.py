@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from leased.checks import check_ttl, shown
-from leased.engine import Env
+from leased.env import Env
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.hold import Hold, Hook
 from leased.observe import Observer, log

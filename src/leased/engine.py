@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
+from leased.cleanup import hand_back, shielded
+from leased.env import Env
 from leased.errors import AccessDenied, LeasedError, RateLimited, StoreNotUsable, StoreUnavailable
-from leased.hold import Hold, Hook
+from leased.hold import Hold
 from leased.model import Claim, Contended, Held, Lost, LostReason, Released, Renewed, Status
-from leased.observe import LOGGED, EventName, Observer, report
-from leased.policy import (
-    CLEANUP_BUDGET,
-    CLOCK_MARGIN,
-    OPERATION_TIMEOUT,
-    Chance,
-    call_timeout,
-    lease_call_timeout,
-    pause,
-    usable,
-)
-from leased.queue import Lines, Place
-from leased.store import Clock, Signal, Store
+from leased.policy import CLEANUP_BUDGET, call_timeout, lease_call_timeout, pause, usable
+from leased.queue import Place
+from leased.store import Store
 
 _RENEWAL_NUMBER_TRIES = 3
-
-
-@dataclass(slots=True)
-class Env:
-    """Everything engine and keeper take from outside besides the store: time, chance, the local line, settings."""
-
-    clock: Clock
-    chance: Chance
-    mint: Callable[[], str]
-    lines: Lines
-    timeout: float = OPERATION_TIMEOUT
-    margin: float = CLOCK_MARGIN
-    observer: Observer | None = None
-    run_hook: Callable[[Hook], None] | None = None
-    closed: bool = False
-
-    def tell(
-        self, name: EventName, key: str, *, lock: str | None = None, data: Mapping[str, Any] | None = None
-    ) -> None:
-        """Report an event."""
-        if self.observer is None and name not in LOGGED:
-            return
-        report(self.observer, name, key, lock=lock, data=data)
 
 
 async def acquire(
@@ -107,6 +75,8 @@ async def _ask_in_turn(
             if usable(fixed_until - now, margin=env.margin) <= 0:
                 break  # woken too late: it would be dead on arrival, and its terms could close the key
             asking.claim = replace(asking.claim, ttl=fixed_until - now)
+        if wait > 0:
+            asking.claim = replace(asking.claim, wait=place.patience(give_up_at - now))
         hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
         if hold is not None and not env.closed:
             return hold
@@ -114,8 +84,8 @@ async def _ask_in_turn(
             break
         left = give_up_at - env.clock.now()
         if left > 0:
-            nap = pause(attempt, env.chance, retry_delay=retry_delay)
-            if not asking.spent:
+            nap = pause(attempt, env.chance, retry_delay=retry_delay) - asking.waited
+            if not asking.spent and nap > 0:  # else the store kept it in its own line long enough
                 await place.rest(asking.store, asking.status, nap=nap, left=left, least=asking.retry_after)
         elif wait > 0 or attempt > 0 or not isinstance(asking.problem, StoreUnavailable):
             break
@@ -136,6 +106,7 @@ class _Asking:
         self.status: Status | None = None
         self.problem: LeasedError | None = None
         self.retry_after = 0.0
+        self.waited = 0.0
         self.refused = False
         self.spent = False
         self._brought = brought
@@ -145,7 +116,8 @@ class _Asking:
         """Ask once. Without a grant, `status`, `problem`, `spent` and `refused` say what came of it."""
         env, claim = self.env, self.claim
         unsure, self._owed = self._owed, True  # an earlier attempt went unanswered: a refusal proves nothing then
-        self.problem, self.retry_after, self.spent, answered = None, 0.0, False, False
+        before, self.problem, self.retry_after, self.waited = self.problem, None, 0.0, 0.0
+        self.spent = answered = False
         asked_at = env.clock.now()
         try:
             outcome = await self.store.acquire(claim, timeout=timeout)
@@ -157,7 +129,10 @@ class _Asking:
                 return None
             answered = True
             self.status = outcome.status or self.status
+            self.waited = outcome.waited
             self.spent = outcome.ended  # granted unseen and over: a token is granted once
+            if self.spent:
+                self.problem = before  # nobody was found to have the key: why it was unseen is still the last word
         except StoreNotUsable as error:
             answered = error.applied is False
             raise
@@ -201,66 +176,11 @@ class _Asking:
         self.claim = replace(self.claim, token=self.env.mint(), late=False)
 
 
-async def hand_back(store: Store, env: Env, claim: Claim) -> None:
-    """Abandon a claim, trying again within the clean-up budget; what the store never answers lapses by its ttl."""
-    give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
-    while (left := give_up_at - env.clock.now()) > 0:
-        try:
-            await store.abandon(claim.key, claim.token, timeout=min(left, env.timeout))
-            env.lines.released(claim.key)
-            break
-        except StoreNotUsable:
-            break
-        except StoreUnavailable:
-            await env.clock.sleep(min(pause(attempt, env.chance), max(give_up_at - env.clock.now(), 0.0)))
-            attempt += 1
-        except LeasedError:  # the store answered, and refuses: nothing more can be done from here
-            break
-
-
 async def drop(store: Store, env: Env, hold: Hold, claim: Claim) -> None:
     """A grant whose caller went away before it could use it: hand it back."""
     hold.end("released")
     env.lines.block_ended(hold.key, hold.owner, hold=hold)
     await shielded(env.clock, lambda: hand_back(store, env, replace(claim, token=hold.token)))
-
-
-async def shielded(clock: Clock, make_work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run work to its end although the caller is cancelled or interrupted meanwhile; that is raised afterwards."""
-    finished, struck = False, None
-    done: Signal | None = None
-
-    async def run() -> None:
-        nonlocal finished
-        try:
-            await make_work()
-            finished = True
-        finally:
-            if done is not None:
-                done.set()
-
-    for _ in range(2):  # where work runs in the caller's own thread an interrupt ends it: then it starts once more
-        try:
-            clock.start(run())
-            break
-        except BaseException as error:  # noqa: BLE001 (raised below, once the work is done)
-            struck = error
-            if finished:
-                break
-    if finished and struck is None:
-        return
-    done = clock.signal()
-    until = clock.now() + 2 * CLEANUP_BUDGET
-    while not finished and (left := until - clock.now()) > 0:
-        try:
-            if await done.wait(left):
-                break
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 (raised below, once the work is done)
-            struck = error
-    if struck is not None:
-        raise struck
 
 
 async def renew(store: Store, env: Env, hold: Hold, *, ttl: float | None = None) -> Renewed:

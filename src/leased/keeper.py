@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from leased.engine import Env, apply_renewal, lose
+from leased.engine import apply_renewal, lose
+from leased.env import Env
 from leased.errors import AccessDenied, LeasedError, StoreNotUsable
 from leased.hold import INF, Hold
 from leased.model import Held, Lost, Renew

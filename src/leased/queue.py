@@ -13,6 +13,7 @@ from leased.policy import POLL_MAX
 from leased.store import Clock, Store
 
 _CANCEL_TICK = 0.05
+_CANCEL_LOOK = 2.0
 _SHORTEST_NAP = 0.001
 
 
@@ -160,6 +161,11 @@ class Place:
         while (nap := until - self._clock.now()) > 0 and not self.given_up():
             if await self._wait(max(nap, _SHORTEST_NAP)) and self._clock.now() >= not_before:
                 return
+
+    def patience(self, left: float) -> float:
+        """How long the store may keep this claim in a line of its own: where the caller's event may end the wait, that
+        is looked at in between."""
+        return max(left, 0.0) if self._cancelled is None else min(max(left, 0.0), _CANCEL_LOOK)
 
     def given_up(self) -> bool:
         """Whether the caller's own event ended the wait."""

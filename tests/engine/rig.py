@@ -8,7 +8,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from leased.engine import Env, acquire
+from leased.engine import acquire
+from leased.env import Env
 from leased.hold import Hold
 from leased.keeper import Keeper
 from leased.model import Claim, Contended, Held, Terms

@@ -7,6 +7,7 @@ import pytest
 from leased.errors import AccessDenied, RateLimited, StoreNotUsable, StoreUnavailable
 from leased.hold import Hold
 from leased.model import Claim, Contended, Held
+from leased.stores.memory import MemoryStore
 from leased.timeline import Cancelled
 from tests.engine.rig import Rig, claim_on
 from tests.faces.faults import Call
@@ -347,3 +348,58 @@ def test_naps_double_with_jitter_up_to_a_second() -> None:
     rig.run(rig.acquire(claim_on(), wait=10, retry_delay=0.5))
     times = rig.asked("acquire")
     assert all(0.25 <= later - earlier <= 0.51 for earlier, later in pairwise(times[1:-1]))
+
+
+def test_a_grant_that_the_store_took_back_is_no_contention() -> None:
+    """S2, O6: a store that hands a grant back and says so has ended its token: the repeated try learns nothing new, and
+    the failure stays the last word, instead of a key that nobody holds being told as busy."""
+    rig = Rig()
+
+    async def take_back(call: Call) -> None:
+        await rig.memory.abandon(call.key, call.token, timeout=1)
+        raise StoreUnavailable("0 of 1 replicas confirmed it", applied=False)
+
+    rig.store.after("acquire", take_back, times=1)
+    with pytest.raises(StoreUnavailable, match="0 of 1 replicas") as caught:
+        rig.run(rig.acquire(claim_on()))
+    assert caught.value.applied is False
+    assert len(rig.asked("acquire")) == 2
+    assert not rig.run(rig.memory.status("k", timeout=1)).held
+
+
+def test_a_waiter_goes_on_with_a_new_token_after_a_grant_was_taken_back() -> None:
+    """O5, O6: while there is time, a waiter whose token was ended by its own store asks again with another."""
+    rig = Rig()
+
+    async def take_back(call: Call) -> None:
+        await rig.memory.abandon(call.key, call.token, timeout=1)
+        raise StoreUnavailable("0 of 1 replicas confirmed it", applied=False)
+
+    rig.store.after("acquire", take_back, times=2)
+    hold = rig.run(rig.acquire(claim_on(), wait=10), until=20)
+    assert isinstance(hold, Hold)
+    assert len({call.token for call in rig.store.calls if call.operation == "acquire"}) >= 2
+
+
+def test_a_store_with_a_line_of_its_own_is_told_how_long_to_keep_the_claim() -> None:
+    """W1: every attempt of a waiter says how much of its wait is left, a single try nothing; and after an answer that
+    took the store as long as a nap there is none."""
+    rig = Rig()
+    rig.occupied(ttl=1_000)
+    seen: list[tuple[float, float]] = []
+
+    class Keeping(MemoryStore):
+        async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+            seen.append((rig.clock.now(), claim.wait))
+            await rig.clock.sleep(min(claim.wait, 4.0))
+            outcome = await rig.memory.acquire(claim, timeout=timeout)
+            assert isinstance(outcome, Contended)
+            return Contended(outcome.status, waited=min(claim.wait, 4.0))
+
+    rig.store.within = Keeping(rig.clock)
+    outcome = rig.run(rig.acquire(claim_on(), wait=10))
+    assert isinstance(outcome, Contended)
+    assert [(pytest.approx(at), pytest.approx(wait)) for at, wait in seen] == [(0, 10), (4, 6), (8, 2)]
+    seen.clear()
+    rig.run(rig.acquire(claim_on(), wait=0))
+    assert [wait for _, wait in seen] == [0.0]

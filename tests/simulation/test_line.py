@@ -4,7 +4,8 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
-from leased.engine import Env, acquire, release
+from leased.engine import acquire, release
+from leased.env import Env
 from leased.hold import Hold
 from leased.model import Claim, Contended, Held
 from leased.queue import Lines

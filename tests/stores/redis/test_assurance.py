@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import leased
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Acquire, Claim, Held, Look, Operation, Release, Released
 from leased.stores.redis import RedisStore
@@ -140,6 +141,18 @@ def test_an_unconfirmed_grant_is_given_back(caller: Caller, start: Callable[...,
         assert caller(store.release("held", "token", timeout=TIMEOUT))
     finally:
         replica.resume()
+
+
+def test_too_few_replicas_are_a_failure_and_not_somebody_else(start: Callable[..., Server]) -> None:
+    """S2, S6: a single try on a server without the replicas that `leased_wait` asks for is a store that failed, for
+    every caller: nobody has the key."""
+    server = start()
+    with leased.connect(f"{server.url}?leased_wait=1&leased_timeout=1") as locks:
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            locks.lock("key").acquire()
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            locks.lock("key").try_acquire()
+        assert not locks.status("key").held
 
 
 def test_what_is_asked_again_is_confirmed_as_well(

@@ -262,9 +262,8 @@ CLIENT_BUGS = (
         (
             _JOIN,
             "Joined._serve",
-            "        outcomes = [again(error) if isinstance(error, StoreUnavailable) else error for _ in batch]\n",
-            "        self._pass_on = lambda leader: None\n"
-            "        outcomes = [again(error) if isinstance(error, StoreUnavailable) else error for _ in batch]\n",
+            "        outcomes = [again(error)",
+            "        self._pass_on = lambda leader: None\n        outcomes = [again(error)",
         ),
     ),
     _bug(

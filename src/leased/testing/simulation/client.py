@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from leased.engine import Env
+from leased.env import Env
 from leased.hold import Hold
 from leased.join import Joined
 from leased.keeper import Keeper
