@@ -63,9 +63,11 @@ class Joined:
     sending it is taken out), a cancelled leader does not take the others down, and nobody waits beyond his `timeout`.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, keeps_line: bool = False) -> None:
+        """`keeps_line`: the store has a line of its own, in which no waiting claim may hold up a batch."""
         self._store = store
         self._clock = clock
+        self._keeps_line = keeps_line
         self._mutex = threading.Lock()
         self._busy = False
         self._crowded = False  # the last call had company: whoever comes waits one turn for others
@@ -78,6 +80,8 @@ class Joined:
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
+        if claim.wait > 0 and self._keeps_line:
+            return await self._store.acquire(claim, timeout=timeout)
         return await self._ask(
             lambda: self._store.acquire(claim, timeout=timeout),
             lambda: Acquire(claim),

@@ -64,11 +64,15 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """A built-in store: its module, whether concurrent operations are joined into batches, and its own parameters."""
+    """A built-in store: its module, whether concurrent operations are joined into batches, and its own parameters.
+
+    `keeps_line`: it has a line of its own for claims that wait.
+    """
 
     module: str
     joined: bool = True
     parameters: tuple[str, ...] = ()
+    keeps_line: bool = False
 
 
 _REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
@@ -172,7 +176,7 @@ def open_store(target: Target, *, face: Face) -> Store:
     if builtin is not None and builtin.joined:
         from leased.join import Joined
 
-        return Joined(store, target.options.clock)
+        return Joined(store, target.options.clock, keeps_line=builtin.keeps_line)
     return store
 
 

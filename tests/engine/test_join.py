@@ -1,6 +1,7 @@
 """Joining: what is asked at the same time leaves as one batch, runs to its end, and nobody waits too long."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -211,3 +212,20 @@ def test_what_is_not_joined_goes_straight_through() -> None:
     assert joined.assurance() == rig.memory.assurance()
     assert joined.mode == "any"
     rig.store.let_go()
+
+
+@pytest.mark.parametrize("keeps_line", [True, False])
+def test_a_claim_that_waits_in_the_line_of_the_store_holds_up_nobody(*, keeps_line: bool) -> None:
+    """A store with a line of its own gets waiting claims one by one, beside whatever else is asked; others are asked in
+    batches as ever."""
+    rig = Rig()
+    joined = Joined(rig.store, rig.clock, keeps_line=keeps_line)
+    rig.store.delay("acquire", 5.0, key="waiting")
+    waiting = rig.start(joined.acquire(replace(claim_on("waiting"), wait=5.0), timeout=30.0))
+    rig.pass_time(1.0)
+    other = rig.start(joined.acquire(claim_on("other"), timeout=30.0))
+    rig.pass_time(1.0)
+    assert other.done is keeps_line
+    rig.pass_time(10.0)
+    assert isinstance(waiting.result(), Held)
+    assert isinstance(other.result(), Held)
