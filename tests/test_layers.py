@@ -107,6 +107,8 @@ ALLOWED_USE: dict[str, set[str]] = {
 # Modules that are not in the standard library, and who may import them. Only inside functions: importing any module
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {
+    "server.rules": {"cel_expr_python"},
+    "server.tokens": {"jwt"},
     "stores._redis_wire": {"hiredis"},
     "stores._sqlite_driver": {"apsw"},
 }
