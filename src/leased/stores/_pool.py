@@ -105,6 +105,16 @@ class Pool(Generic[_C]):
 
         Those who wait are served in their order; whoever comes meanwhile stands behind them.
         """
+        with self._mutex.lock:  # nearly always: nobody waits, and the one used last is idle
+            place = self._places.get(None if self._loop is None else self._loop())
+            found = place.idle.pop() if place is not None and place.idle and not place.waiting else None
+        if found is not None:
+            if found.usable():
+                return found
+            self.drop(found)
+        return await self._wait_for_one(seconds)
+
+    async def _wait_for_one(self, seconds: float) -> _C:
         give_up_at = self._clock.now() + seconds
         waiter: _Waiter[_C] | None = None
         opening = _Opening()
@@ -162,7 +172,7 @@ class Pool(Generic[_C]):
     def give(self, connection: _C) -> None:
         """Back for the next caller."""
         with self._mutex.lock:
-            place = self._places.get(self._here())
+            place = self._places.get(None if self._loop is None else self._loop())
             kept = not self._closed and place is not None and connection in place.living
             if kept and place is not None:
                 if place.waiting:

@@ -60,6 +60,13 @@ class Cluster:
             for place, answer in enumerate(answers)
         ]
 
+    async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
+        """See `Links`."""
+        (answer,) = await self.run([command], seconds=max(give_up_at - self._clock.now(), 0.0), check=check)
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
+
     async def primaries(self, *, seconds: float) -> Sequence[Link]:
         """See `Links`."""
         await self._look(self._clock.now() + seconds)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, TypeAlias, cast
+from struct import Struct
+from typing import Any, cast
 
 from leased.errors import StoreNotUsable
 from leased.model import (
@@ -23,7 +23,6 @@ from leased.model import (
     Released,
     Renew,
     Status,
-    Terms,
     read_metadata,
 )
 from leased.stores._redis_names import Names
@@ -40,13 +39,13 @@ from leased.stores._redis_scripts import (
 )
 from leased.stores._redis_wire import bulk
 
-Reading: TypeAlias = Callable[[Any], Any]
-"""Makes an outcome of a reply; it raises `StoreNotUsable` for a record that cannot be read."""
-
 _RELEASED = {b"": Released(), b"not_holder": Released("not_holder"), b"expired": Released("expired")}
 _NO = bulk(b"0")
 _YES = bulk(b"1")
 _NOTHING = bulk(b"")
+_LOOK = bulk(b"0") + bulk(b"-1")
+_TERMS = Struct("<ddddB")
+_LENGTH = Struct("<I")
 
 
 class Commands:
@@ -60,16 +59,15 @@ class Commands:
         self._undoable = undoable
         self._offset = _NO
         self.offset = 0
-        self._terms: Terms | None = None
-        self._packed_terms = b""
+        self._packed = _PackedTerms(Claim("", "", 0.0))  # of the last claim; replaced whole, for there are threads
 
     def move(self, offset: int) -> None:
         """Set the offset."""
         self.offset = offset
         self._offset = bulk(b"%d" % offset)
 
-    def of(self, operation: Operation) -> tuple[Command, Reading]:
-        """The command of an operation, and how to read its reply."""
+    def of(self, operation: Operation) -> Command:
+        """The command of an operation; `outcome` reads the reply."""
         match operation:
             case Acquire(claim):
                 return self.acquire(claim)
@@ -80,50 +78,44 @@ class Commands:
             case Abandon(key, token):
                 return self.abandon(key, token)
             case Look(key, token):
-                return self.renew(key, token, ttl=0.0, number=-1)
+                return self.look(key, token)
 
-    def acquire(self, claim: Claim) -> tuple[Command, Reading]:
-        """See `leased.store`."""
-        terms = claim.terms
-        if terms is not self._terms:
-            self._packed_terms, self._terms = _packed_terms(terms), terms
-        owner = _NOTHING if claim.owner is None else bulk(b"=" + claim.owner.encode())
-        ttl = b"%d" % math.ceil(claim.ttl * SECOND)
-        rest = b"$32\r\n%b\r\n%b$%d\r\n%b\r\n%b%b" % (
-            sha256(claim.token.encode()).digest(),
-            owner,
-            len(ttl),
-            ttl,
-            _YES if claim.late else _NO,
-            self._packed_terms,
-        )
+    def acquire(self, claim: Claim) -> Command:
+        """See `leased.store`; the reply is for `granted`."""
+        packed = self._packed
+        if not packed.fits(claim):
+            packed = self._packed = _PackedTerms(claim)
+        rest = b"$32\r\n%b\r\n%b" % (sha256(claim.token.encode()).digest(), packed.arguments)
         command = self._command(ACQUIRE, claim.key, rest, lasts=True)
         if self._undoable:
-            command.undo = self.abandon(claim.key, claim.token)[0]
-        return command, lambda reply: _granted(claim, reply)
+            command.undo = self.abandon(claim.key, claim.token)
+        return command
 
-    def renew(self, key: str, token: str, *, ttl: float, number: int) -> tuple[Command, Reading]:
-        """See `leased.store`."""
-        rest = b"%b%b%b" % (_token(token), _duration(ttl), bulk(b"%d" % number))
-        return self._command(RENEW, key, rest, lasts=number >= 0), lambda reply: _renewed(key, token, reply)
+    def renew(self, key: str, token: str, *, ttl: float, number: int) -> Command:
+        """See `leased.store`; the reply is for `renewed`."""
+        rest = b"%b%b%b" % (_token(token), bulk(b"%d" % _microseconds(ttl)), bulk(b"%d" % number))
+        return self._command(RENEW, key, rest, lasts=True)
 
-    def release(self, key: str, token: str, *, late: bool) -> tuple[Command, Reading]:
-        """See `leased.store`."""
-        rest = _token(token) + (_YES if late else _NO)
-        return self._command(RELEASE, key, rest), lambda reply: _released(key, reply)
+    def look(self, key: str, token: str) -> Command:
+        """See `leased.store`; the reply is for `renewed`."""
+        return self._command(RENEW, key, _token(token) + _LOOK)
 
-    def abandon(self, key: str, token: str) -> tuple[Command, Reading]:
-        """See `leased.store`."""
-        return self._command(ABANDON, key, _token(token)), lambda reply: _check(key, reply)
+    def release(self, key: str, token: str, *, late: bool) -> Command:
+        """See `leased.store`; the reply is for `released`."""
+        return self._command(RELEASE, key, _token(token) + (_YES if late else _NO))
 
-    def force_release(self, key: str, fencing_token: int | None) -> tuple[Command, Reading]:
-        """See `leased.store`."""
+    def abandon(self, key: str, token: str) -> Command:
+        """See `leased.store`; the reply is for `check`."""
+        return self._command(ABANDON, key, _token(token))
+
+    def force_release(self, key: str, fencing_token: int | None) -> Command:
+        """See `leased.store`; the reply is for `forced`."""
         aim = _NOTHING if fencing_token is None else bulk(b"%d" % fencing_token)
-        return self._command(FORCE_RELEASE, key, aim), lambda reply: reply[1] == 1
+        return self._command(FORCE_RELEASE, key, aim)
 
-    def status(self, key: str) -> tuple[Command, Reading]:
-        """See `leased.store`."""
-        return self._command(STATUS, key, b""), lambda reply: _seen(key, reply)
+    def status(self, key: str) -> Command:
+        """See `leased.store`; the reply is for `seen`."""
+        return self._command(STATUS, key, b"")
 
     def _command(self, script: Script, key: str, rest: bytes, *, lasts: bool = False) -> Command:
         name = self._names.record(key)
@@ -131,55 +123,90 @@ class Commands:
         return Command(script, name, rest=whole, lasts=lasts)
 
 
-def _packed_terms(terms: Terms) -> bytes:
-    durations = b"".join(map(_duration, (terms.max_hold, terms.hold_at_least, terms.lock_delay)))
-    texts = bulk(terms.held_by.encode(errors="replace")) + bulk(terms.metadata.encode(errors="replace"))
-    return durations + texts
+class _PackedTerms:
+    """What a claim asks for besides key and token, as arguments: most claims of a program are alike in that."""
+
+    __slots__ = ("_late", "_owner", "_terms", "_ttl", "arguments")
+
+    def __init__(self, claim: Claim) -> None:
+        self._owner, self._ttl, self._late, self._terms = claim.owner, claim.ttl, claim.late, claim.terms
+        terms = claim.terms
+        spans = map(_microseconds, (claim.ttl, terms.max_hold, terms.hold_at_least, terms.lock_delay))
+        held_by, metadata = terms.held_by.encode(errors="replace"), terms.metadata.encode(errors="replace")
+        self.arguments = b"%b%b%b" % (
+            _NOTHING if claim.owner is None else bulk(b"=" + claim.owner.encode()),
+            bulk(_TERMS.pack(*spans, claim.late)),
+            bulk(_LENGTH.pack(len(held_by)) + held_by + metadata),
+        )
+
+    def fits(self, claim: Claim) -> bool:
+        """Whether they are those of this claim as well."""
+        return (
+            claim.terms is self._terms
+            and claim.ttl == self._ttl
+            and claim.owner == self._owner
+            and claim.late == self._late
+        )
 
 
 def _token(token: str) -> bytes:
     return b"$32\r\n%b\r\n" % sha256(token.encode()).digest()
 
 
-def _duration(seconds: float) -> bytes:
+def _microseconds(seconds: float) -> int:
     """A duration, never shortened."""
-    return bulk(b"%d" % math.ceil(seconds * SECOND))
+    return math.ceil(seconds * SECOND)
 
 
-def _granted(claim: Claim, reply: Any) -> Held | Contended:
+def outcome(operation: Operation, reply: Any) -> Held | Contended | Lost | Released | None:
+    """What a reply says of an operation. Raises `StoreNotUsable` for a record that cannot be read."""
+    match operation:
+        case Acquire(claim):
+            return granted(claim, reply)
+        case Renew(key, token) | Look(key, token):
+            return renewed((key, token), reply)
+        case Release(key):
+            return released(key, reply)
+        case Abandon(key):
+            return check(key, reply)
+
+
+def granted(claim: Claim, reply: Any) -> Held | Contended:
+    """The outcome of an acquire."""
     word = reply[1]
-    if word in (b"granted", b"retaken"):
+    if word == b"granted" or word == b"retaken":
         now, _, fencing_token, expires = reply
-        left = (expires - now) / SECOND
-        return Held(Lease(claim.key, claim.token, fencing_token, claim.ttl, claim.owner, left))
+        return Held(Lease(claim.key, claim.token, fencing_token, claim.ttl, claim.owner, (expires - now) / SECOND))
     if word == b"held":
         return _held(claim.key, claim.token, reply)
-    _check(claim.key, reply)
-    return Contended(_seen(claim.key, reply), ended=word == b"ended")
+    check(claim.key, reply)
+    return Contended(seen(claim.key, reply), ended=word == b"ended")
 
 
-def _renewed(key: str, token: str, reply: Any) -> Held | Lost:
+def renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
+    """The outcome of a renewal or a look at a key by a token."""
+    key, token = asked
     if reply[1] == b"held":
         return _held(key, token, reply)
-    _check(key, reply)
+    check(key, reply)
     return Lost(cast("LostReason", reply[2].decode()))
 
 
-def _released(key: str, reply: Any) -> Released:
-    _check(key, reply)
-    return _RELEASED[reply[1]]
+def released(key: str, reply: Any) -> Released:
+    """The outcome of a release."""
+    word = reply[1]
+    if word == b"unreadable":
+        check(key, reply)
+    return _RELEASED[word]
 
 
-def _held(key: str, token: str, reply: Any) -> Held:
-    now, _, fencing_token, renewal, ttl, expires, owner = reply
-    return Held(Lease(key, token, fencing_token, ttl / SECOND, _owner(owner), (expires - now) / SECOND, 0.0, renewal))
+def forced(_: None, reply: Any) -> bool:
+    """The outcome of a forced release."""
+    _, done = reply
+    return {0: False, 1: True}[done]
 
 
-def _owner(kept: bytes) -> str | None:
-    return kept[1:].decode(errors="replace") if kept else None
-
-
-def _seen(key: str, reply: Any) -> Status:
+def seen(key: str, reply: Any) -> Status:
     """What anyone may see. A record that cannot be read is shown as held, by nobody that could be named."""
     now, word, *shown = reply
     if word == b"unreadable":
@@ -190,7 +217,9 @@ def _seen(key: str, reply: Any) -> Status:
     free_in, free_at = (free - now) / SECOND, free / SECOND
     if shown[0] == b"closed":
         return Status(key, "closed", free_in=free_in, free_at=free_at, fencing_token=fencing_token)
-    expires, acquired, owner, held_by, metadata = shown[3:]
+    expires, acquired, owner, told = shown[3:]
+    (length,) = _LENGTH.unpack_from(told)
+    held_by, metadata = told[_LENGTH.size :][:length], told[_LENGTH.size + length :]
     return Status(
         key=key,
         state="held",
@@ -206,9 +235,19 @@ def _seen(key: str, reply: Any) -> Status:
     )
 
 
-def _check(key: str, reply: Any) -> None:
+def check(key: str, reply: Any) -> None:
+    """Raise `StoreNotUsable` for a record that cannot be read."""
     if reply[1] == b"unreadable":
         raise StoreNotUsable(
             f"the record of key {key!r} cannot be read",
             hint="a forced release of the key, without a fencing token, removes it",
         )
+
+
+def _held(key: str, token: str, reply: Any) -> Held:
+    now, _, fencing_token, renewal, ttl, expires, owner = reply
+    return Held(Lease(key, token, fencing_token, ttl / SECOND, _owner(owner), (expires - now) / SECOND, 0.0, renewal))
+
+
+def _owner(kept: bytes) -> str | None:
+    return kept[1:].decode(errors="replace") if kept else None

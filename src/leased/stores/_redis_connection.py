@@ -10,6 +10,8 @@ import contextlib
 import select
 import ssl
 from collections.abc import Iterator
+from socket import MSG_DONTWAIT, SO_RCVTIMEO, SOL_SOCKET
+from struct import pack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leased.clocks import now
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     import socket
 
 _READ = 65_536
+_AT_ONCE = int(MSG_DONTWAIT)
+_MOMENT = 0.05
+"""Seconds for which `recv` waits by itself."""
 _LEAST = 0.001
 """Seconds: what a time-out of 0 would mean is not to wait at all, which is another kind of socket."""
 _CLOSED = "the server closed the connection"
@@ -61,14 +66,19 @@ class Connection(Protocol):
 
 
 class BlockingConnection:
-    """A socket. It never blocks by itself: what waits is `poll`, which is told each time how long, at no cost."""
+    """A socket. What it sends it sends at once; what it waits for comes by `recv` within a moment, nearly always, and
+    then by `poll`, which is told each time how long. Through TLS only `poll` waits, for a moment has no meaning there.
+    """
 
-    __slots__ = ("__weakref__", "_poll", "_replies", "_socket", "_tls", "stale")
+    __slots__ = ("__weakref__", "_at_once", "_poll", "_replies", "_socket", "_tls", "stale")
 
     def __init__(self, connected: socket.socket) -> None:
-        connected.settimeout(0.0)
         self._socket = connected
         self._tls = isinstance(connected, ssl.SSLSocket)
+        self._at_once = 0 if self._tls else _AT_ONCE
+        if self._at_once:
+            connected.setsockopt(SOL_SOCKET, SO_RCVTIMEO, pack("@ll", 0, int(_MOMENT * 1_000_000)))
+        connected.settimeout(None if self._at_once else 0.0)
         self.stale = False
         self._replies = replies()
         self._poll = select.poll()
@@ -84,7 +94,7 @@ class BlockingConnection:
 
     async def exchange(self, data: bytes, *, count: int, seconds: float) -> list[Any]:
         """See `Connection`."""
-        give_up_at, left = now() + seconds, seconds
+        give_up_at = now() + seconds
         answers: list[Any] = []
         sent = False
         try:
@@ -93,23 +103,25 @@ class BlockingConnection:
                 sent = sent or written > 0
                 if written == len(data):
                     break
-                data, left = data[written:], give_up_at - now()
-            while True:
-                if not self._poll.poll(max(left, 0.0) * 1000.0):
+                data = data[written:]
+            if self._at_once and seconds > _MOMENT:
+                self._read(answers, 0)
+            while len(answers) < count:
+                if not self._poll.poll(max(give_up_at - now(), 0.0) * 1000.0):
                     raise TimeoutError
-                self.read(answers)
-                if len(answers) >= count:
-                    break
-                left = give_up_at - now()
+                self._read(answers, self._at_once)
         except (OSError, NotRedis) as error:
             raise Cut(_why(error, seconds), sent=sent, answers=answers) from error
         return answers
 
     def read(self, answers: list[Any]) -> None:
         """Add the replies in what has arrived, without waiting; `OSError` when the connection has ended."""
+        self._read(answers, self._at_once)
+
+    def _read(self, answers: list[Any], flags: int) -> None:
         while True:
             try:
-                arrived = self._socket.recv(_READ)
+                arrived = self._socket.recv(_READ, flags)
             except (BlockingIOError, ssl.SSLWantReadError):
                 return
             if not arrived:
@@ -119,6 +131,7 @@ class BlockingConnection:
                 answers.append(answer)
             if len(arrived) < _READ and not self._tls:  # a TLS socket may keep more where `poll` does not see it
                 return
+            flags = self._at_once
 
     def tell(self, data: bytes, *, seconds: float) -> None:
         """Send what has no answer of its own; `OSError` when that fails."""
@@ -133,7 +146,7 @@ class BlockingConnection:
     def _send(self, data: bytes, give_up_at: float) -> int:
         """How much of it was sent; nothing while the other side takes nothing."""
         try:
-            return self._socket.send(data)
+            return self._socket.send(data, self._at_once)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as wait:
             reading = isinstance(wait, ssl.SSLWantReadError)
             self._wait(give_up_at, for_what=select.POLLIN if reading else select.POLLOUT)
@@ -162,6 +175,8 @@ class LoopConnection:
         self._wanted = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended: BaseException | None = None
+        self._give_up_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None  # never later than the exchange that is under way may take
         self._transport.set_protocol(cast("asyncio.Protocol", self))
 
     def usable(self) -> bool:
@@ -176,19 +191,38 @@ class LoopConnection:
             raise Cut(_why(self._ended, seconds), sent=False, answers=[])
         self._answers, self._wanted = [], count
         self._waiter = waiter = self._loop.create_future()
-        timer = self._loop.call_later(max(seconds, 0.0), self._fail, TimeoutError())
+        self._give_up_at = self._loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._give_up_at:
+            self._set_timer()
         try:
             self._transport.write(data)
             await waiter
         except (OSError, NotRedis) as error:
             raise Cut(_why(error, seconds), sent=True, answers=self._answers) from error
         finally:
-            timer.cancel()
             self._waiter = None
         return self._answers
 
+    def _set_timer(self) -> None:
+        """One for all exchanges: it finds out for itself whether the time is over, for most have ended long before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._give_up_at, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._give_up_at:
+            self._set_timer()
+        else:
+            self._fail(TimeoutError())
+
     def close(self) -> None:
         """See `leased.stores._pool`."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._loop.is_closed():
             close_without_loop(self._transport)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._redis_connection import Cut
@@ -32,6 +33,9 @@ _LASTING = {
 }
 _WITHIN_SCRIPT = re.compile(r"^ERR Error running script.*?: -?([A-Z]+) ", re.DOTALL)
 _SHOWN = 120
+
+SENSELESS = (AttributeError, LookupError, TypeError, ValueError, struct.error)
+"""What reading an answer raises that is not of the form which it must have."""
 
 
 def code_of(error: ServerError) -> str:
@@ -63,3 +67,10 @@ def cut_off(cut: Cut, where: object) -> StoreUnavailable:
     if isinstance(cut.__cause__, NotRedis):
         return StoreNotUsable(f"{where}: {cut.why}", hint="is this the right port?")
     return StoreUnavailable(f"{where}: {cut.why}", applied=None if cut.sent else False)
+
+
+def senseless(where: object) -> StoreUnavailable:
+    """The error for an answer of the right form that says nothing which could be asked for."""
+    return StoreUnavailable(
+        f"{where}: an answer that makes no sense", applied=None, hint="is something in between that changes answers?"
+    )

@@ -63,6 +63,10 @@ class Links(Protocol):
         """
         ...
 
+    async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
+        """As `run`, for one command. A failure is raised."""
+        ...
+
     async def primaries(self, *, seconds: float) -> Sequence[Link]:
         """Links to all servers that together have all locks."""
         ...
@@ -93,18 +97,22 @@ class Link:
         self, commands: Sequence[Command], *, seconds: float, check: Callable[[], None] = nothing
     ) -> list[Any]:
         """See `Links`."""
-        give_up_at = self._clock.now() + seconds
-        if len(commands) == 1 and not self._confirmations:  # nearly always: then every step counts
-            by_hash = [commands[0].script.by_hash + commands[0].rest]
-            answers = await self.send(by_hash[0], count=1, give_up_at=give_up_at, check=check)
-            if type(answers[0]) is list:
-                return answers
-            answers = await self._teach(answers, commands, by_hash, give_up_at=give_up_at, asking=False)
+        return self._told(await self.answers(commands, seconds=seconds, check=check))
+
+    async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
+        """See `Links`. This is what nearly every call is: each step counts."""
+        if self._confirmations:
+            answers = await self.answers([command], seconds=give_up_at - self._clock.now(), check=check)
         else:
-            answers = await self.answers(commands, seconds=seconds, check=check)
-        return [
-            refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
-        ]
+            by_hash = command.script.by_hash + command.rest
+            answers = await self.send(by_hash, count=1, give_up_at=give_up_at, check=check)
+            if type(answers[0]) is list:
+                return answers[0]
+            answers = await self._teach(answers, [command], [by_hash], give_up_at=give_up_at, asking=False)
+        (answer,) = self._told(answers)
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
 
     async def primaries(self, *, seconds: float) -> Sequence[Link]:
         """See `Links`."""
@@ -159,11 +167,12 @@ class Link:
         tries_left = _TRIES
         while True:
             connection = await self._pool.take(max(give_up_at - self._clock.now(), 0.0))
-            try:
-                check()
-            except BaseException:  # nothing was sent
-                self._pool.give(connection)
-                raise
+            if check is not nothing:
+                try:
+                    check()
+                except BaseException:  # nothing was sent
+                    self._pool.give(connection)
+                    raise
             try:
                 left = give_up_at - self._clock.now()
                 if left <= 0:
@@ -182,14 +191,24 @@ class Link:
             except BaseException:
                 self._pool.drop(connection)
                 raise
-            if any(_is_refusal(answer, "READONLY") for answer in answers if type(answer) is ServerError):
-                self._pool.drop(connection)
-                for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
-                    if (other := reference()) is not None:
-                        other.stale = True  # it leads to the same server
-            else:
-                self._pool.give(connection)
+            for answer in answers:
+                if type(answer) is ServerError and code_of(answer) == "READONLY":
+                    self._pool.drop(connection)
+                    self._leave_server()
+                    return answers
+            self._pool.give(connection)
             return answers
+
+    def _leave_server(self) -> None:
+        """It is no primary any more: what is connected to it is used no more."""
+        for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
+            if (other := reference()) is not None:
+                other.stale = True
+
+    def _told(self, answers: Sequence[Any]) -> list[Any]:
+        return [
+            refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
+        ]
 
     def check_open(self) -> None:
         """See `Links`."""

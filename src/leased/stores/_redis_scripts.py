@@ -62,7 +62,7 @@ class Command:
         return self.script is ACQUIRE
 
 
-ACQUIRE = Script("acquire", count=11)
+ACQUIRE = Script("acquire", count=6)
 RENEW = Script("renew", count=5)
 RELEASE = Script("release", count=4)
 ABANDON = Script("abandon", count=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import (
@@ -23,8 +23,8 @@ from leased.store import Bell, Outcome, again
 from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
-from leased.stores._redis_commands import Commands, Reading
-from leased.stores._redis_failures import refused
+from leased.stores._redis_commands import Commands, check, forced, granted, outcome, released, renewed, seen
+from leased.stores._redis_failures import SENSELESS, refused, senseless
 from leased.stores._redis_feed import connect_feed
 from leased.stores._redis_link import Link, Linking, Links, nothing
 from leased.stores._redis_names import Names
@@ -43,6 +43,8 @@ _MOST_REPLICAS = 100
 _SCAN = 1000
 _STATUSES = 200
 _COMPARE_EVERY = 0.1
+_Asked = TypeVar("_Asked")
+_Told = TypeVar("_Told")
 _log = logging.getLogger("leased")
 
 
@@ -99,33 +101,32 @@ class RedisStore:
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
-        return cast("Held | Contended", await self._ask(*self._commands.acquire(claim), timeout=timeout))
+        return await self._ask(self._commands.acquire(claim), granted, claim, timeout=timeout)
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return cast(
-            "Held | Lost", await self._ask(*self._commands.renew(key, token, ttl=ttl, number=number), timeout=timeout)
-        )
+        command = self._commands.renew(key, token, ttl=ttl, number=number)
+        return await self._ask(command, renewed, (key, token), timeout=timeout)
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        return cast("Released", await self._ask(*self._commands.release(key, token, late=late), timeout=timeout))
+        return await self._ask(self._commands.release(key, token, late=late), released, key, timeout=timeout)
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(*self._commands.abandon(key, token), timeout=timeout)
+        await self._ask(self._commands.abandon(key, token), check, key, timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self.renew(key, token, ttl=0.0, number=-1, timeout=timeout)
+        return await self._ask(self._commands.look(key, token), renewed, (key, token), timeout=timeout)
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
-        return cast("Status", await self._ask(*self._commands.status(key), timeout=timeout))
+        return await self._ask(self._commands.status(key), seen, key, timeout=timeout)
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         """See `leased.store`."""
-        return cast("bool", await self._ask(*self._commands.force_release(key, fencing_token), timeout=timeout))
+        return await self._ask(self._commands.force_release(key, fencing_token), forced, None, timeout=timeout)
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`: all are sent in one go, but what names one key again goes in the next, for a server that
@@ -133,8 +134,8 @@ class RedisStore:
         asked = [self._commands.of(operation) for operation in operations]
         give_up_at = self._clock.now() + timeout
         answers: list[Any] = [None] * len(asked)
-        for number, places in enumerate(_rounds([command for command, _ in asked])):
-            commands = [asked[place][0] for place in places]
+        for number, places in enumerate(_rounds(asked)):
+            commands = [asked[place] for place in places]
             try:
                 found = await self._answers(commands, give_up_at)
             except StoreUnavailable as error:
@@ -143,7 +144,7 @@ class RedisStore:
                 found = [again(error) for _ in commands]
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
-        return [_outcome(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
+        return [self._outcome(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
     async def _answers(self, commands: Sequence[Command], give_up_at: float) -> Sequence[Any]:
         try:
@@ -159,11 +160,10 @@ class RedisStore:
         keys = await self._keys(prefix, after=after, give_up_at=give_up_at)
         page: list[Status] = []
         while keys and len(page) < limit:
-            asked = [self._commands.status(key) for key in keys[:_STATUSES]]
-            keys = keys[_STATUSES:]
+            asked, keys = keys[:_STATUSES], keys[_STATUSES:]
             left = max(give_up_at - self._clock.now(), 0.0)
-            answers = await self._run([command for command, _ in asked], timeout=left)
-            statuses = [_read(answer, reading) for answer, (_, reading) in zip(answers, asked, strict=True)]
+            answers = await self._run([self._commands.status(key) for key in asked], timeout=left)
+            statuses = [self._read(seen, key, answer=answer) for key, answer in zip(asked, answers, strict=True)]
             page += [status for status in statuses if status.held]
         return page[:limit]
 
@@ -214,15 +214,38 @@ class RedisStore:
         if met:
             self._standing.read(min(met, key=lambda assurance: exclusivity_rank(assurance.exclusive)))
 
-    async def _ask(self, command: Command, reading: Reading, *, timeout: float) -> Any:
-        (answer,) = await self._run([command], timeout=timeout)
-        return _read(answer, reading)
+    async def _ask(
+        self, command: Command, reading: Callable[[_Asked, Any], _Told], asked: _Asked, *, timeout: float
+    ) -> _Told:
+        asked_at = self._clock.now()
+        check = self._standing.check if self._requires and command.grants else nothing
+        answer = await self._links.one(command, give_up_at=asked_at + timeout, check=check)
+        if asked_at >= self._compare_at:
+            self._compare(answer, asked_at)
+        try:
+            return reading(asked, answer)
+        except SENSELESS as error:
+            raise senseless(self._address.shown) from error
+
+    def _read(self, reading: Callable[[_Asked, Any], _Told], asked: _Asked, *, answer: Any) -> _Told:
+        """As `_ask`, for one answer of many."""
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        try:
+            return reading(asked, answer)
+        except SENSELESS as error:
+            raise senseless(self._address.shown) from error
+
+    def _outcome(self, operation: Operation, answer: Any) -> Outcome:
+        try:
+            return self._read(outcome, operation, answer=answer)
+        except LeasedError as error:
+            return error
 
     async def _run(self, commands: Sequence[Command], *, timeout: float) -> Sequence[Any]:
         asked_at = self._clock.now()
         answers = await self._links.run(commands, seconds=timeout, check=self._check_of(commands))
         if asked_at >= self._compare_at:
-            self._compare_at = asked_at + _COMPARE_EVERY
             self._compare(answers[-1], asked_at)
         return answers
 
@@ -244,7 +267,8 @@ class RedisStore:
 
     def _compare(self, answer: Any, asked_at: float) -> None:
         """Compare the server's clock with the local one; in a cluster each node has another."""
-        if type(answer) is list and self._address.kind != "cluster":
+        self._compare_at = asked_at + _COMPARE_EVERY
+        if type(answer) is list and answer and type(answer[0]) is int and self._address.kind != "cluster":
             self._server_clock.read((answer[0] - self._commands.offset) / SECOND, asked_at=asked_at)
 
     async def _keys(self, prefix: str, *, after: str, give_up_at: float) -> builtins.list[str]:
@@ -285,17 +309,3 @@ def _rounds(commands: Sequence[Command]) -> builtins.list[builtins.list[int]]:
             rounds.append([])
         rounds[number].append(place)
     return rounds
-
-
-def _read(answer: Any, reading: Reading) -> Any:
-    if isinstance(answer, StoreUnavailable):
-        raise answer
-    return reading(answer)
-
-
-def _outcome(answer: Any, reading: Reading) -> Outcome:
-    try:
-        outcome: Outcome = _read(answer, reading)
-    except LeasedError as error:
-        return error
-    return outcome

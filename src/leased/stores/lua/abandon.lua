@@ -2,7 +2,7 @@
 -- ARGV[2]: token.
 
 if not readable then return {now, 'unreadable'} end
-local mine = live and record[TOKEN] == ARGV[2]
+local mine = live and token == ARGV[2]
 mark(ARGV[2], ENDED)
-if mine then finish(now, false) else save() end
+if mine then finish(now, 0) else save() end
 return {now, ''}

@@ -8,13 +8,13 @@ if not readable then
   redis.pcall('PUBLISH', KEYS[1], '')
   return {now, 1}
 end
-if not record or (aim ~= '' and tonumber(aim) ~= record[FENCE]) then return {now, 0} end
+if not known or (aim ~= '' and tonumber(aim) ~= fence) then return {now, 0} end
 if live then
-  mark(record[TOKEN], FORCE_RELEASED)
-  finish(now + record[DELAY], true)
-elseif now < record[FREE] and not record[FORCED] then
-  if record[TOKEN] and record[LATE] then mark(record[TOKEN], ENDED) end
-  finish(now, false)
+  mark(token, FORCE_RELEASED)
+  finish(now + delay, 1)
+elseif now < free and forced == 0 then
+  if token ~= '' and late == 1 then mark(token, ENDED) end
+  finish(now, 0)
 else
   return {now, 0}
 end

@@ -2,16 +2,16 @@
 -- each number in the line there is a field with the token: those that count no more are found at its beginning.
 local ENDED, RETAKEN, FORCE_RELEASED = 0, 1, 2
 
-local function remembered(token)
-  local found = redis.call('HGET', KEYS[1], token)
+local function remembered(ended)
+  local found = redis.call('HGET', KEYS[1], ended)
   if not found then return 0 end
   local till, reason, number = string.match(found, '^(%d+) (%d+) (%d+)$')
   return tonumber(till), tonumber(reason), tonumber(number)
 end
 
 -- Why a token has ended, as long as that is remembered.
-local function marked(token)
-  if not (record and record[MARKS]) or now >= record[MARKS][UNTIL] then return nil end
-  local till, reason = remembered(token)
+local function marked(ended)
+  if now >= marks_until then return nil end
+  local till, reason = remembered(ended)
   return now < till and reason or nil
 end

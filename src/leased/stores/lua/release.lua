@@ -2,15 +2,14 @@
 -- ARGV[2..]: token, late.
 
 if not readable then return {now, 'unreadable'} end
-local token = ARGV[2]
-local mine = record and record[TOKEN] == token
+local mine = token == ARGV[2]
 
-if ARGV[3] == '1' or (mine and record[LATE]) then
+if ARGV[3] == '1' or (mine and late == 1) then
   -- Uses: marks, marking.
-  mark(token, ENDED)
+  mark(ARGV[2], ENDED)
   if not (mine and live) then save() end
 end
 if not mine then return {now, 'not_holder'} end
 if not live then return {now, 'expired'} end
-finish(math.min(record[ACQUIRED], now) + record[AT_LEAST], false)
+finish(math.min(acquired, now) + at_least, 0)
 return {now, ''}

@@ -10,18 +10,17 @@ end
 
 -- The record outlives its lease for the sake of the fencing token, and of tokens that must still be refused.
 local function save()
-  local over, kept = math.max(record[FREE], now), record[FENCE] > 0 and RETENTION or REPLAY + 1000
-  if record[LATE] then over = math.max(over, record[EXPIRES] + REPLAY) end
-  local value = record
-  local counting = record[MARKS] and now < record[MARKS][UNTIL]
-  if record[MARKS] and not counting then
+  local value, over, kept = nil, math.max(free, now), fence > 0 and RETENTION or REPLAY + 1000
+  if late == 1 then over = math.max(over, expires + REPLAY) end
+  if marks_until > 0 and now >= marks_until then
     redis.call('DEL', KEYS[1])
-    record[MARKS] = nil
+    first_mark, last_mark, marks_until = 1, 0, 0
   end
-  if record[TOKEN] or now < record[FREE] or counting then
-    value = cmsgpack.pack(record)
+  if token ~= '' or now < free or marks_until > 0 then
+    value = struct.pack(LAYOUT, FORMAT, #token, token, fence, renewal, acquired, expires, free, deadline, ttl,
+      at_least, delay, late, forced, first_mark, last_mark, marks_until, #owner, owner, #seen, seen)
   else
-    value = string.format('%.0f', record[FENCE])
+    value = string.format('%.0f', fence)
   end
   write('HSET', KEYS[1], 'record', value, unpack(fresh))
   redis.call('PEXPIRE', KEYS[1], math.ceil((over - now + kept) / 1000))

@@ -1,14 +1,10 @@
 local function held()
-  return {now, 'held', record[FENCE], record[RENEWAL], record[TTL], record[EXPIRES], record[OWNER]}
+  return {now, 'held', fence, renewal, ttl, expires, owner}
 end
 
 -- What anyone may see.
 local function shown(word)
-  if live then
-    return {now, word, 'held', record[FREE], record[FENCE], record[EXPIRES], record[ACQUIRED], record[OWNER],
-      record[HELD_BY], record[METADATA]}
-  elseif record and now < record[FREE] then
-    return {now, word, 'closed', record[FREE], record[FENCE]}
-  end
+  if live then return {now, word, 'held', free, fence, expires, acquired, owner, seen} end
+  if now < free then return {now, word, 'closed', free, fence} end
   return {now, word, 'free'}
 end
