@@ -185,7 +185,10 @@ def _add_store(commands: argparse._SubParsersAction[Parser]) -> None:
         "verify",
         summary="run the contract checks of all stores on this one",
         usage="[URL]",
-        epilog="It uses keys of its own and takes a minute or so. Run it on a new or unusual store first.",
+        epilog=(
+            "It uses keys of its own and takes a minute or so. Run it on a new or unusual store first.\nChecks that need "
+            "a clock which can be set, or a store that nobody else uses, are shown as `not run`."
+        ),
     )
     schema = _command(
         commands,
