@@ -40,11 +40,11 @@ class Node:
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it."""
-        ahead = [self]
+        ahead: list[Node] = [self]
         while ahead:
             node = ahead.pop()
             yield node
-            ahead += reversed(node.inner)
+            ahead.extend(reversed(node.inner))
 
     def depth(self) -> int:
         """How many levels there are."""

@@ -1,0 +1,110 @@
+"""How much of something each name may use: budgets that refill steadily, in bounded memory; it knows no request.
+
+The arithmetic is the generic cell rate algorithm: per name one number, the instant at which its budget is full again.
+Within any span of `t` seconds no name gets more than `burst + rate * t`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leased.errors import InvalidRequest
+
+_NANOSECONDS = 1_000_000_000
+_CLEANED_AT_ONCE = 16
+_OTHERS = ""
+"""Stands for every name that there was no room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """So many uses in so many seconds; `burst` of them (default: all) may come at once."""
+
+    uses: int
+    seconds: float
+    burst: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what could let nobody pass, or everybody."""
+        if self.uses < 1 or not 0 < self.seconds < math.inf or self.burst < 0:
+            raise InvalidRequest(
+                f"a budget of {self.uses} in {self.seconds} s, {self.burst} at once, lets nothing pass",
+                hint="use whole numbers from 1, and a time in seconds; 0 at once means all of them",
+            )
+
+    @property
+    def at_once(self) -> int:
+        """How many may come at once."""
+        return self.burst or self.uses
+
+    def __str__(self) -> str:
+        """Such as `600 in 60 s`."""
+        return f"{self.uses} in {self.seconds:g} s"
+
+
+class Meter:
+    """Budgets of one kind, one per name. `now` gives seconds on a clock that never goes back.
+
+    A name that has not used its budget lately costs no memory. Where more than `most_names` have, those who come then
+    share one budget: none of them gets more than its own would be, and nobody who was there before gets less.
+    """
+
+    def __init__(self, budget: Budget, *, now: Callable[[], float], most_names: int = 100_000) -> None:
+        self.budget = budget
+        self._now = now
+        self._most_names = most_names
+        self._step = math.ceil(budget.seconds * _NANOSECONDS / budget.uses)
+        self._span = self._step * budget.at_once
+        self._full_at: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many names it remembers."""
+        return len(self._full_at)
+
+    def take(self, name: str, count: int = 1) -> float:
+        """Use the budget `count` times and return 0, or use nothing and return the seconds after which it would work.
+
+        Infinite where that is more than can come at once.
+        """
+        name, now = self._known(name), self._instant()
+        full_at = max(self._level(name), now) + count * self._step
+        late = full_at - now - self._span
+        if late > 0:
+            return math.inf if count > self.budget.at_once else late / _NANOSECONDS + 1e-6
+        self._keep(name, full_at)
+        return 0.0
+
+    def spend(self, name: str, count: int = 1) -> None:
+        """Use the budget `count` times, or what is left of it: for what is counted and never refused."""
+        name, now = self._known(name), self._instant()
+        self._keep(name, min(max(self._level(name), now) + count * self._step, now + self._span))
+
+    def give_back(self, name: str, count: int = 1) -> None:
+        """Undo a `take` of just now."""
+        name = self._known(name)
+        if name in self._full_at:
+            self._full_at[name] -= count * self._step
+
+    def _instant(self) -> int:
+        return round(self._now() * _NANOSECONDS)
+
+    def _known(self, name: str) -> str:
+        """The name itself, if there is room for it."""
+        return name if name in self._full_at or len(self._full_at) < self._most_names else _OTHERS
+
+    def _level(self, name: str) -> int:
+        """When the budget is full again. Who is new may have used the shared one, and starts where that stands."""
+        return self._full_at.get(name) or self._full_at.get(_OTHERS, 0)
+
+    def _keep(self, name: str, full_at: int) -> None:
+        """Remember a name, as the one that was used last, and forget some that are full: they need no memory."""
+        self._full_at.pop(name, None)
+        self._full_at[name] = full_at
+        now = self._instant()
+        for _ in range(_CLEANED_AT_ONCE):
+            oldest = next(iter(self._full_at))
+            if self._full_at[oldest] > now:
+                break
+            del self._full_at[oldest]
