@@ -78,6 +78,7 @@ class _Scheme:
 _REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
 _POSTGRES = _Scheme("leased.stores.postgres", parameters=("table", "pool"))
 _MYSQL = _Scheme("leased.stores.mysql", parameters=("table", "pool"))
+_HTTP = _Scheme("leased.stores.http", parameters=("pool", "insecure", "ca", "cert", "cert_key"))
 
 _SCHEMES: dict[str, _Scheme] = {
     "memory": _Scheme("leased.stores.memory", joined=False),
@@ -95,10 +96,12 @@ _SCHEMES: dict[str, _Scheme] = {
     "postgres": _POSTGRES,
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
+    "https": _HTTP,
+    "http": _HTTP,
 }
 
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_LATER = ("dynamodb", "etcd", "nats", "http")
+_LATER = ("dynamodb", "etcd", "nats")
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()
@@ -266,6 +269,6 @@ def _check_word(value: object, *, what: str, words: tuple[str, ...]) -> str:
 
 def _unknown_scheme(scheme: str) -> StoreNotUsable | InvalidRequest:
     known = ", ".join(f"{name}:" for name in _SCHEMES)
-    if scheme in _LATER or scheme.partition("+")[0] in _LATER or scheme == "https":
+    if scheme in _LATER or scheme.partition("+")[0] in _LATER:
         return StoreNotUsable(f"this release has no {scheme}: store yet", hint=f"it has {known}")
     return InvalidRequest(f"no store is known for the scheme {shown(scheme)!r}", hint=f"known are {known}")

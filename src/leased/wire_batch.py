@@ -5,7 +5,7 @@ As `leased.wire`, it reads no bytes and opens nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from leased.errors import LeasedError
@@ -50,13 +50,15 @@ def write_outcomes(operations: Sequence[Operation], outcomes: Sequence[Outcome],
     }
 
 
-def read_outcomes(operations: Sequence[Operation], body: Body) -> list[Outcome]:
-    """The same, read back; `Unreadable` unless there is one for each operation."""
+def read_outcomes(
+    operations: Sequence[Operation], body: Body, *, read: Callable[[Operation, Body], Outcome] = read_outcome
+) -> list[Outcome]:
+    """The same, read back; `Unreadable` unless there is one for each operation. `read` reads one of them."""
     found = _objects(body, "outcomes")
     if len(found) != len(operations):
         raise Unreadable(f"{len(operations)} outcomes are expected, not {len(found)}")
     return [
-        read_error(outcome, status=200) if "code" in outcome else read_outcome(operation, outcome)
+        read_error(outcome, status=200) if "code" in outcome else read(operation, outcome)
         for operation, outcome in zip(operations, found, strict=True)
     ]
 

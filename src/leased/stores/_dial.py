@@ -1,0 +1,66 @@
+"""Connects sockets: all addresses of a host share the time there is. It knows nothing of what is said on them."""
+
+from __future__ import annotations
+
+import socket
+
+from leased.clocks import now
+
+_LEAST = 0.001
+"""Seconds: what a time-out of 0 would mean is not to wait at all, which is another kind of socket."""
+
+
+def dial(host: str, port: int, *, give_up_at: float) -> socket.socket:
+    """A socket to the first address that answers, from a thread that may block; one that hangs leaves time for others.
+
+    Finding the addresses is the system's, and cannot be bounded: a name server that hangs takes what time it takes.
+    """
+    found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    problem: OSError = OSError("the host has no address")
+    for asked, (family, kind, protocol, _, place) in enumerate(found):
+        dialed = socket.socket(family, kind, protocol)
+        try:
+            dialed.settimeout(max((give_up_at - now()) / (len(found) - asked), _LEAST))
+            dialed.connect(place)
+            _prepare(dialed)
+        except OSError as error:
+            dialed.close()
+            problem = error
+        except BaseException:
+            dialed.close()
+            raise
+        else:
+            dialed.settimeout(0.0)
+            return dialed
+    raise problem
+
+
+async def dial_in_loop(host: str, port: int, *, give_up_at: float) -> socket.socket:
+    """As `dial`, from a task. The loop's own way to try several leaves sockets open when it is cancelled."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    problem: OSError = OSError("the host has no address")
+    for asked, (family, kind, protocol, _, place) in enumerate(found):
+        dialed = socket.socket(family, kind, protocol)
+        try:
+            dialed.settimeout(0.0)
+            async with asyncio.timeout((give_up_at - now()) / (len(found) - asked)):
+                await loop.sock_connect(dialed, place)
+            _prepare(dialed)
+        except OSError as error:
+            dialed.close()
+            problem = error
+        except BaseException:
+            dialed.close()
+            raise
+        else:
+            return dialed
+    raise problem
+
+
+def _prepare(connected: socket.socket) -> None:
+    """Send at once, and let the system notice a server that has gone without a word."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,0 +1,66 @@
+"""What an answer of HTTP means for whoever asked: an outcome, an error of the service, or that nobody knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from leased.errors import LeasedError, StoreUnavailable
+from leased.stores._http_connection import Cut
+from leased.stores._http_url import Address
+from leased.stores._http_wire import Answer
+from leased.targets import hide_secrets
+from leased.wire import Body, Unreadable, read_error
+
+_T = TypeVar("_T")
+
+
+def understand(answer: Answer, read: Callable[[Body], _T], *, address: Address) -> _T:
+    """What `read` makes of an answer that says yes; raises the error of the service for another one.
+
+    What did not come from a lock service, or cannot be read, is `StoreUnavailable`: it proves nothing.
+    """
+    body = _object_in(answer)
+    if answer.status == 200:
+        try:
+            if body is None:
+                raise Unreadable("it is no JSON object")
+            return read(body)
+        except (ValueError, OverflowError) as error:  # `Unreadable`, or an instant that no clock can show
+            raise StoreUnavailable(
+                f"{address} answered what cannot be read: {error}", hint="is this the URL of a lock service?"
+            ) from error
+    raise _refused(answer, body, address)
+
+
+def from_service(answer: Answer) -> bool:
+    """Whether a lock service gave this answer to the question what it gives, whatever it says."""
+    body = _object_in(answer)
+    return body is not None and (isinstance(body.get("code"), str) or isinstance(body.get("assurance"), dict))
+
+
+def cut_off(cut: Cut, address: Address) -> StoreUnavailable:
+    """The error for a request whose answer did not come."""
+    return StoreUnavailable(f"{address}: {cut.why}", applied=None if cut.sent else False)
+
+
+def _refused(answer: Answer, body: Body | None, address: Address) -> LeasedError:
+    """The error that the service answered, or what to make of somebody else's."""
+    if body is not None and isinstance(body.get("code"), str):
+        error = read_error(body, status=answer.status)
+        if isinstance(error, StoreUnavailable):
+            error.message = f"{address}: {error.message}"
+        return error
+    hint = "it was not a lock service that answered, but something before it, or in its place"
+    if 300 <= answer.status < 400 and answer.location:
+        hint = f"it says to go to {hide_secrets(answer.location)}: name the service by its final URL"
+    return StoreUnavailable(f"{address} answered with HTTP status {answer.status}", hint=hint)
+
+
+def _object_in(answer: Answer) -> dict[str, Any] | None:
+    try:
+        body = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
