@@ -20,10 +20,10 @@ from leased.server.rule_trees import Node, UnreadableTree, read_tree
 MAX_SOURCE = 4096
 """Bytes of a rule as UTF-8."""
 
-MAX_WORDS = 1024
+MAX_WORDS = 512
 """Words and signs of a rule: the parser's work."""
 
-MAX_NODES = 512
+MAX_NODES = 256
 """Steps of a compiled rule: the work of evaluating it."""
 
 MAX_DEPTH = 32

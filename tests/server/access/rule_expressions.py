@@ -84,6 +84,10 @@ CALLS = [
 ]
 
 
+SUSPICIOUS = 0.02
+TOO_MUCH = ("steps are allowed", "signs are allowed", "bytes; ", "steps; ", "levels")
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A rule and what it must answer for the request; `None`: it may be refused, and if not, any answer will do."""
@@ -212,6 +216,20 @@ class Maker:
         return Example(source, self.asked(), None)
 
 
+def try_one(example: Example) -> tuple[Rule | None, str, float]:
+    """The rule, or why it was refused, and the seconds that the slower one of compiling and asking has cost."""
+    rule, refusal = None, ""
+    started = time.thread_time()
+    try:
+        rule = compile_rule(example.source)
+    except InvalidRequest as error:
+        refusal = error.message
+    compiled = time.thread_time()
+    if rule is not None:
+        rule.judge(example.asked)
+    return rule, refusal, max(compiled - started, time.thread_time() - compiled)
+
+
 def try_all(seed: int, count: int) -> dict[str, Any]:
     """Compile and ask so many rules, half of them hostile; tells the wrong answers, the slowest and the growth."""
     maker = Maker(seed)
@@ -219,19 +237,16 @@ def try_all(seed: int, count: int) -> dict[str, Any]:
     slowest, taken, errors, before = (0.0, ""), 0, 0, 0
     for number in range(count):
         example = maker.right() if number % 2 else maker.hostile()
-        rule: Rule | None = None
-        started = time.thread_time()
-        try:
-            rule = compile_rule(example.source)
-        except InvalidRequest as error:
-            if example.expected is not None and "steps; " not in error.message and "bytes; " not in error.message:
-                wrong.append({"source": example.source, "refused": error.message})
-        compiled = time.thread_time()
-        slowest = max(slowest, (compiled - started, example.source))
+        rule, refusal, cost = try_one(example)
+        for _ in range(3):
+            if cost > SUSPICIOUS:  # what was slow by chance is not slow again
+                cost = min(cost, try_one(example)[2])
+        slowest = max(slowest, (cost, example.source))
+        if refusal and example.expected is not None and not any(word in refusal for word in TOO_MUCH):
+            wrong.append({"source": example.source, "refused": refusal})
         if rule is not None:
             taken += 1
             verdict = rule.judge(example.asked)
-            slowest = max(slowest, (time.thread_time() - compiled, example.source))
             errors += verdict.error is not None
             if (verdict.error and verdict.allowed) or example.expected not in {None, verdict.allowed}:
                 wrong.append({"source": example.source, "asked": repr(example.asked), "verdict": repr(verdict)})

@@ -143,6 +143,16 @@ def test_newcomers_without_room_harm_nobody_who_is_known() -> None:
     assert [meter.take("ada") == 0.0 for _ in range(5)] == [True] * 4 + [False]
 
 
+def test_who_gets_room_later_has_used_what_he_shared() -> None:
+    """SEC6: coming from the shared budget to one of his own, nobody gets a second burst."""
+    watch = Watch()
+    meter = Meter(Budget(2, 10.0), now=watch, most_names=2)
+    assert [meter.take(name) for name in ("ada", "eve")] == [0.0, 0.0]
+    assert [meter.take("bob") == 0.0 for _ in range(3)] == [True, True, False]
+    watch.time += 6
+    assert [meter.take("bob") == 0.0 for _ in range(3)] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     "wrong", [(0, 60.0, 0), (-1, 60.0, 0), (1, 0.0, 0), (1, math.inf, 0), (1, math.nan, 0), (1, 1.0, -1)]
 )
