@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from hashlib import sha256
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
 from leased.errors import StoreNotUsable
 from leased.model import (
@@ -39,12 +39,21 @@ from leased.stores._redis_scripts import (
 )
 from leased.stores._redis_wire import bulk
 
-_RELEASED = {b"": Released(), b"not_holder": Released("not_holder"), b"expired": Released("expired")}
+_RELEASED = {b"f": Released(), b"n": Released("not_holder"), b"x": Released("expired")}
+_REASONS: dict[bytes, LostReason] = {
+    b"expired": "expired",
+    b"force_released": "force_released",
+    b"max_hold": "max_hold",
+    b"retaken": "retaken",
+    b"taken": "taken",
+}
 _NO = bulk(b"0")
 _YES = bulk(b"1")
 _NOTHING = bulk(b"")
 _LOOK = bulk(b"0") + bulk(b"-1")
 _TERMS = Struct("<ddddB")
+_GRANT, _HELD = Struct("<dcdd"), Struct("<dcdddd")
+_CLOSED, _HELD_BY = Struct("<dccdd"), Struct("<ddI")
 _LENGTH = Struct("<I")
 
 
@@ -105,7 +114,7 @@ class Commands:
         return self._command(RELEASE, key, _token(token) + (_YES if late else _NO))
 
     def abandon(self, key: str, token: str) -> Command:
-        """See `leased.store`; the reply is for `check`."""
+        """See `leased.store`; the reply is for `abandoned`."""
         return self._command(ABANDON, key, _token(token))
 
     def force_release(self, key: str, fencing_token: int | None) -> Command:
@@ -168,56 +177,79 @@ def outcome(operation: Operation, reply: Any) -> Held | Contended | Lost | Relea
         case Release(key):
             return released(key, reply)
         case Abandon(key):
-            return check(key, reply)
+            return abandoned(key, reply)
 
 
 def granted(claim: Claim, reply: Any) -> Held | Contended:
     """The outcome of an acquire."""
-    word = reply[1]
-    if word == b"granted" or word == b"retaken":
-        now, _, fencing_token, expires = reply
-        return Held(Lease(claim.key, claim.token, fencing_token, claim.ttl, claim.owner, (expires - now) / SECOND))
-    if word == b"held":
+    letter = reply[8:9]
+    if letter in b"gr":
+        now, _, fencing_token, expires = _GRANT.unpack(reply)
+        left = (expires - now) / SECOND
+        return Held(Lease(claim.key, claim.token, int(fencing_token), claim.ttl, claim.owner, left))
+    if letter == b"h":
         return _held(claim.key, claim.token, reply)
-    check(claim.key, reply)
-    return Contended(seen(claim.key, reply), ended=word == b"ended")
+    _check(claim.key, reply, b"ce")
+    return Contended(_shown(claim.key, reply), ended=letter == b"e")
 
 
 def renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
     """The outcome of a renewal or a look at a key by a token."""
     key, token = asked
-    if reply[1] == b"held":
+    if reply[8:9] == b"h":
         return _held(key, token, reply)
-    check(key, reply)
-    return Lost(cast("LostReason", reply[2].decode()))
+    _check(key, reply, b"l")
+    return Lost(_REASONS[reply[9:]])
 
 
 def released(key: str, reply: Any) -> Released:
     """The outcome of a release."""
-    word = reply[1]
-    if word == b"unreadable":
-        check(key, reply)
-    return _RELEASED[word]
+    _check(key, reply, b"fnx")
+    return _RELEASED[reply[8:]]
 
 
-def forced(_: None, reply: Any) -> bool:
+def abandoned(key: str, reply: Any) -> None:
+    """The outcome of an abandon."""
+    _check(key, reply, b"a")
+
+
+def forced(key: str, reply: Any) -> bool:
     """The outcome of a forced release."""
-    _, done = reply
-    return {0: False, 1: True}[done]
+    _check(key, reply, b"01")
+    return bool(reply[8:] == b"1")
 
 
 def seen(key: str, reply: Any) -> Status:
     """What anyone may see. A record that cannot be read is shown as held, by nobody that could be named."""
-    now, word, *shown = reply
-    if word == b"unreadable":
+    if reply[8:] == b"u":
         return Status(key, "held")
-    if shown[0] == b"free":
+    _check(key, reply, b"s")
+    return _shown(key, reply)
+
+
+def _check(key: str, reply: Any, letters: bytes) -> None:
+    """Raise `StoreNotUsable` for a record that cannot be read, and `ValueError` for what is none of these answers."""
+    letter = reply[8:9]
+    if not letter or letter not in letters:
+        if letter != b"u":
+            raise ValueError(letter)
+        raise StoreNotUsable(
+            f"the record of key {key!r} cannot be read",
+            hint="a forced release of the key, without a fencing token, removes it",
+        )
+
+
+def _shown(key: str, reply: Any) -> Status:
+    state = reply[9:10]
+    if state == b"f":
         return Status(key)
-    free, fencing_token = shown[1:3]
-    free_in, free_at = (free - now) / SECOND, free / SECOND
-    if shown[0] == b"closed":
+    now, _, _, free, fence = _CLOSED.unpack_from(reply)
+    free_in, free_at, fencing_token = (free - now) / SECOND, free / SECOND, int(fence)
+    if state == b"c":
         return Status(key, "closed", free_in=free_in, free_at=free_at, fencing_token=fencing_token)
-    expires, acquired, owner, told = shown[3:]
+    expires, acquired, length = _HELD_BY.unpack_from(reply, _CLOSED.size)
+    rest = reply[_CLOSED.size + _HELD_BY.size :]
+    owner, told = rest[:length], rest[length:]
     (length,) = _LENGTH.unpack_from(told)
     held_by, metadata = told[_LENGTH.size :][:length], told[_LENGTH.size + length :]
     return Status(
@@ -235,18 +267,10 @@ def seen(key: str, reply: Any) -> Status:
     )
 
 
-def check(key: str, reply: Any) -> None:
-    """Raise `StoreNotUsable` for a record that cannot be read."""
-    if reply[1] == b"unreadable":
-        raise StoreNotUsable(
-            f"the record of key {key!r} cannot be read",
-            hint="a forced release of the key, without a fencing token, removes it",
-        )
-
-
 def _held(key: str, token: str, reply: Any) -> Held:
-    now, _, fencing_token, renewal, ttl, expires, owner = reply
-    return Held(Lease(key, token, fencing_token, ttl / SECOND, _owner(owner), (expires - now) / SECOND, 0.0, renewal))
+    now, _, fencing_token, renewal, ttl, expires = _HELD.unpack_from(reply)
+    owner, left = _owner(reply[_HELD.size :]), (expires - now) / SECOND
+    return Held(Lease(key, token, int(fencing_token), ttl / SECOND, owner, left, 0.0, int(renewal)))
 
 
 def _owner(kept: bytes) -> str | None:

@@ -17,7 +17,7 @@ from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
 from leased.stores._redis_failures import code_of, cut_off, refused
 from leased.stores._redis_greeting import check_greeting, greeting
-from leased.stores._redis_scripts import Command
+from leased.stores._redis_scripts import Command, letter_of
 from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_standing import QUESTIONS, Facts, read_facts
 from leased.stores._redis_url import Address, Node
@@ -27,8 +27,8 @@ from leased.targets import Face
 _TRIES = 3
 _SHARE_OF_WAIT = 0.6
 """Of the time left, what replicas may take; the rest is for taking back what they did not confirm."""
-_CONFIRMED = (b"granted", b"retaken", b"held")
-"""The answers to commands on which somebody counts."""
+_CONFIRMED = (b"g", b"r", b"h")
+"""The letters of answers to commands on which somebody counts."""
 _ASKING = packed(b"ASKING")
 
 
@@ -106,7 +106,7 @@ class Link:
         else:
             by_hash = command.script.by_hash + command.rest
             answers = await self.send(by_hash, count=1, give_up_at=give_up_at, check=check)
-            if type(answers[0]) is list:
+            if type(answers[0]) is bytes:
                 return answers[0]
             answers = await self._teach(answers, [command], [by_hash], give_up_at=give_up_at, asking=False)
         (answer,) = self._told(answers)
@@ -254,7 +254,7 @@ class Link:
         outcomes = list(answers)
         undo: dict[int, bytes] = {}
         for place, (command, answer) in enumerate(zip(commands, answers, strict=True)):
-            if command.lasts and type(answer) is list and answer[1] in _CONFIRMED:
+            if command.lasts and type(answer) is bytes and letter_of(answer) in _CONFIRMED:
                 outcomes[place] = StoreUnavailable(why, hint="leased_wait asks for that many replicas")
                 if command.undo is not None:
                     undo[place] = command.undo.script.by_text + command.undo.rest
@@ -265,7 +265,7 @@ class Link:
         except StoreUnavailable:  # then nobody knows; what the others were answered stands
             return outcomes
         for place, answer in zip(undo, undone, strict=True):
-            if type(answer) is list and answers[place][1] == b"granted":
+            if type(answer) is bytes and letter_of(answers[place]) == b"g":
                 outcomes[place].applied = False  # others ended the lease of somebody, or may have, when they were new
         return outcomes
 

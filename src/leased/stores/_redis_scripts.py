@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import sha1
 from importlib.resources import files
+from struct import Struct
 
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 from leased.stores._redis_wire import bulk
@@ -12,6 +13,7 @@ from leased.stores._redis_wire import bulk
 SECOND = 1_000_000
 """Microseconds: the scripts' unit of time."""
 
+_TIME = Struct("<d")
 _LUA = files("leased.stores") / "lua"
 _USES = re.compile(r"^ *-- Uses: (.*)\.$", re.MULTILINE)
 
@@ -68,3 +70,14 @@ RELEASE = Script("release", count=4)
 ABANDON = Script("abandon", count=3)
 FORCE_RELEASE = Script("force_release", count=3)
 STATUS = Script("status", count=2)
+
+
+def time_of(answer: bytes) -> float:
+    """The server's time as a script answered, in microseconds."""
+    (now,) = _TIME.unpack_from(answer)
+    return float(now)
+
+
+def letter_of(answer: bytes) -> bytes:
+    """What kind of answer of a script it is."""
+    return answer[_TIME.size :][:1]

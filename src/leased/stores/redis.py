@@ -23,12 +23,21 @@ from leased.store import Bell, Outcome, again
 from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
-from leased.stores._redis_commands import Commands, check, forced, granted, outcome, released, renewed, seen
+from leased.stores._redis_commands import (
+    Commands,
+    abandoned,
+    forced,
+    granted,
+    outcome,
+    released,
+    renewed,
+    seen,
+)
 from leased.stores._redis_failures import SENSELESS, refused, senseless
 from leased.stores._redis_feed import connect_feed
 from leased.stores._redis_link import Link, Linking, Links, nothing
 from leased.stores._redis_names import Names
-from leased.stores._redis_scripts import SECOND, Command
+from leased.stores._redis_scripts import SECOND, Command, time_of
 from leased.stores._redis_standing import Facts, read_assurance
 from leased.stores._redis_url import Address, Node, place_of, read_address
 from leased.stores._redis_wire import ServerError, packed
@@ -114,7 +123,7 @@ class RedisStore:
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(self._commands.abandon(key, token), check, key, timeout=timeout)
+        await self._ask(self._commands.abandon(key, token), abandoned, key, timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
@@ -126,7 +135,7 @@ class RedisStore:
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         """See `leased.store`."""
-        return await self._ask(self._commands.force_release(key, fencing_token), forced, None, timeout=timeout)
+        return await self._ask(self._commands.force_release(key, fencing_token), forced, key, timeout=timeout)
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`: all are sent in one go, but what names one key again goes in the next, for a server that
@@ -268,8 +277,12 @@ class RedisStore:
     def _compare(self, answer: Any, asked_at: float) -> None:
         """Compare the server's clock with the local one; in a cluster each node has another."""
         self._compare_at = asked_at + _COMPARE_EVERY
-        if type(answer) is list and answer and type(answer[0]) is int and self._address.kind != "cluster":
-            self._server_clock.read((answer[0] - self._commands.offset) / SECOND, asked_at=asked_at)
+        if type(answer) is bytes and self._address.kind != "cluster":
+            try:
+                server = (time_of(answer) - self._commands.offset) / SECOND
+            except SENSELESS:
+                return
+            self._server_clock.read(server, asked_at=asked_at)
 
     async def _keys(self, prefix: str, *, after: str, give_up_at: float) -> builtins.list[str]:
         """All keys that begin so and come after another, in the order of their bytes, open ones among them."""

@@ -1,8 +1,8 @@
 -- Uses: marks, marking, saving, ending.
--- ARGV[2]: token.
+-- ARGV[2]: token. Answers 'a'.
 
-if not readable then return {now, 'unreadable'} end
+if not readable then return at .. 'u' end
 local mine = live and token == ARGV[2]
 mark(ARGV[2], ENDED)
 if mine then finish(now, 0) else save() end
-return {now, ''}
+return at .. 'a'

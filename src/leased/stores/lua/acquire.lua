@@ -1,10 +1,10 @@
 -- Uses: marks.
 -- ARGV[2..]: token, owner ('' or '=' before it), terms (packed: ttl, max_hold, hold_at_least, lock_delay, late), seen.
--- Answers a new grant, 'granted' or 'retaken' from the same owner, with its fencing token alone: whoever asked knows the
--- rest.
+-- Answers 'g' for a new grant, 'r' where it took over from the same owner, and fencing token and expiry: whoever asked
+-- knows the rest. Else 'h' as `held`, 'c' (contended) or 'e' (ended) as `shown`.
 
-if not readable then return {now, 'unreadable'} end
-local word = 'granted'
+if not readable then return at .. 'u' end
+local letter = 'g'
 local wanted, span, least, pause, again = struct.unpack('<ddddB', ARGV[4])
 
 if known then
@@ -14,13 +14,13 @@ if known then
     save()  -- also what is there already: WAIT, of whoever asks again, counts what this connection wrote
     return held()
   end
-  if token == ARGV[2] or marked(ARGV[2]) then return shown('ended') end
+  if token == ARGV[2] or marked(ARGV[2]) then return shown('e') end
   if live then
-    if owner == '' or owner ~= ARGV[3] then return shown('contended') end
+    if owner == '' or owner ~= ARGV[3] then return shown('c') end
     mark(token, RETAKEN)
-    word = 'retaken'
+    letter = 'r'
   elseif now < free then
-    return shown('contended')
+    return shown('c')
   elseif token ~= '' and late == 1 then
     mark(token, ENDED)
   end
@@ -39,4 +39,4 @@ local granted = struct.pack(LAYOUT, FORMAT, #ARGV[2], ARGV[2], fence, 0, now, ex
 redis.call('HSET', KEYS[1], 'record', granted, unpack(fresh))
 redis.call('PEXPIRE', KEYS[1], math.ceil((over - now + RETENTION) / 1000))
 if gone[1] then redis.call('HDEL', KEYS[1], unpack(gone)) end
-return {now, word, fence, expires}
+return struct.pack('<dc1dd', now, letter, fence, expires)

@@ -10,6 +10,9 @@
 -- needs, however many there are. A second name for them would be simpler, but while a cluster moves a slot no script can
 -- use two names of which one does not exist. In the record are the first and the last number of their line, and until
 -- when the last one counts, 0 where there are none: see marks.
+--
+-- An answer is one string, for a list costs the server as much as all the rest: the time, a letter, and what belongs to
+-- that. 'u' says that the record cannot be read.
 
 local FORMAT, LAYOUT = 2, '<BBc0dddddddddBBdddI4c0I4c0'
 
@@ -35,3 +38,5 @@ elseif text then
   fence = string.match(text, '^%d+$') and tonumber(text)
   readable = fence and fence < 9007199254740992
 end
+
+local at = struct.pack('<d', now)  -- what every answer begins with

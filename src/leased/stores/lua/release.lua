@@ -1,7 +1,7 @@
 -- Uses: saving, ending.
--- ARGV[2..]: token, late.
+-- ARGV[2..]: token, late. Answers 'f' (freed), 'n' (not the holder) or 'x' (expired).
 
-if not readable then return {now, 'unreadable'} end
+if not readable then return at .. 'u' end
 local mine = token == ARGV[2]
 
 if ARGV[3] == '1' or (mine and late == 1) then
@@ -9,7 +9,7 @@ if ARGV[3] == '1' or (mine and late == 1) then
   mark(ARGV[2], ENDED)
   if not (mine and live) then save() end
 end
-if not mine then return {now, 'not_holder'} end
-if not live then return {now, 'expired'} end
+if not mine then return at .. 'n' end
+if not live then return at .. 'x' end
 finish(math.min(acquired, now) + at_least, 0)
-return {now, ''}
+return at .. 'f'

@@ -1,7 +1,8 @@
 -- Uses: saving, showing.
 -- ARGV[2..]: token, ttl, number. A look is a renewal whose number is above none.
+-- Answers 'h' as `held`, or 'l' and why it is lost.
 
-if not readable then return {now, 'unreadable'} end
+if not readable then return at .. 'u' end
 local mine, number = token == ARGV[2], tonumber(ARGV[4])
 
 if live and mine then
@@ -13,9 +14,9 @@ if live and mine then
   if number >= 0 then save() end  -- also what is there already: see acquire
   return held()
 end
-if mine then return {now, 'lost', now >= deadline and 'max_hold' or 'expired'} end
+if mine then return at .. 'l' .. (now >= deadline and 'max_hold' or 'expired') end
 -- Uses: marks.
 local reason = marked(ARGV[2])
-if reason == RETAKEN then return {now, 'lost', 'retaken'} end
-if reason == FORCE_RELEASED then return {now, 'lost', 'force_released'} end
-return {now, 'lost', live and 'taken' or 'expired'}
+if reason == RETAKEN then return at .. 'lretaken' end
+if reason == FORCE_RELEASED then return at .. 'lforce_released' end
+return at .. 'l' .. (live and 'taken' or 'expired')

@@ -1,4 +1,5 @@
 -- Uses: showing.
+-- Answers 's' as `shown`.
 
-if not readable then return {now, 'unreadable'} end
-return shown('')
+if not readable then return at .. 'u' end
+return shown('s')
