@@ -113,7 +113,17 @@ DRIVERS: dict[str, set[str]] = {
     "stores._sqlite_driver": {"apsw"},
 }
 # Modules that only ever run inside a framework, and may import it at the top.
-FRAMEWORKS: dict[str, set[str]] = {"testing.agreement": {"hypothesis"}, "testing.plugin": {"pytest"}}
+FRAMEWORKS: dict[str, set[str]] = {
+    "testing.agreement": {"hypothesis"},
+    "testing.plugin": {"pytest"},
+    "server.app": {"msgspec"},
+    "server.connections": {"uvicorn"},
+    "server.events": {"msgspec"},
+    "server.locks": {"msgspec"},
+    "server.openapi": {"msgspec"},
+    "server.requests": {"msgspec"},
+    "server.serve": {"uvicorn"},
+}
 
 LINES_PER_FILE = 400
 LINES_PER_FUNCTION = 50

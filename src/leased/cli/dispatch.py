@@ -30,6 +30,7 @@ _SUBCOMMANDS = {
     "schema": "schema",
     "verify": "verify",
     "completion": "completion",
+    "serve": "serve",
 }
 """The module of each subcommand; its function there is called like it."""
 

@@ -76,6 +76,7 @@ def build() -> Parser:
     _add_by_key(commands)
     _add_by_handle(commands)
     _add_store(commands)
+    _add_serve(commands)
     return parser
 
 
@@ -210,6 +211,28 @@ def _add_store(commands: argparse._SubParsersAction[Parser]) -> None:
         "  fish:  leased completion fish | source",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+def _add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
+    serve = _command(
+        commands,
+        "serve",
+        summary="serve the locks of a store over HTTP",
+        usage="[--store URL] [--host ADDRESS] [--port N] [options]",
+        epilog="Without a registry of credentials everybody who can connect may do everything: it then listens on a\n"
+        "loopback address only. TERM and INT end it in order: nothing more is granted, waiters are told to ask\n"
+        "elsewhere, leases stay as they are. Every setting can also be given as LEASED_SERVE_NAME.",
+    )
+    add = serve.add_argument
+    add("--store", metavar="URL", dest="place", help="where locks are kept (like --url)")
+    add("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
+    add("--port", metavar="N", help="port to listen on (default 8370; 0: any free one)")
+    add("--registry", metavar="PATH", help="file with credentials, rule sets and the audit log: see leased keys")
+    add("--insecure", action="store_true", help="serve any address without credentials: whoever connects may do all")
+    add("--tls-certificate", metavar="FILE", help="PEM certificate: serve https")
+    add("--tls-key", metavar="FILE", help="PEM key of the certificate, if it is in another file")
+    add("--tls-client-authority", metavar="FILE", help="serve only clients with a certificate of this authority")
+    add("--log-requests", action="store_true", help="log each request as a line of JSON")
 
 
 def subcommand(arguments: Sequence[str]) -> str | None:

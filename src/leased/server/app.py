@@ -1,0 +1,217 @@
+"""The service as an ASGI application: from a request to its answer. What is asked often takes the shortest way."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from leased import wire
+from leased.errors import AccessDenied, LeasedError, StoreUnavailable, Unauthenticated
+from leased.server.calls import NO_QUERY, Call, Disconnected, Receive, Route, Send
+from leased.server.heads import Head, Refused, peer_of, read_query
+from leased.server.metrics import RouteCounts
+from leased.server.principals import LOCAL, Action, Principal
+from leased.server.requests import MAX_BODY, Reader
+from leased.server.routes import routes_of
+from leased.server.service import Service
+from leased.server.settings import is_loopback
+from leased.wire import Body
+
+log = logging.getLogger("leased.server")
+
+JSON = (b"content-type", b"application/json")
+PROBLEM = (b"content-type", b"application/problem+json")
+
+_encode = msgspec.json.Encoder().encode
+_NO_STORE = (b"cache-control", b"no-store")
+_CLOSE = (b"connection", b"close")
+
+
+class _Way:
+    """A route as it is gone: with its reader made once, and its counts."""
+
+    __slots__ = ("action", "counts", "handler", "known", "query", "raw", "reader")
+
+    def __init__(self, route: Route, counts: RouteCounts) -> None:
+        self.handler = route.handler
+        self.raw = route.raw
+        self.action = route.action
+        self.known = route.known
+        self.query = tuple(route.query)
+        self.reader: Reader[Any] | None = None if route.request is None else Reader(route.request)
+        self.counts = counts
+
+
+class App:
+    """The application over one service. `further`: routes of others, such as those that manage credentials."""
+
+    def __init__(self, service: Service, *, further: Sequence[Route] = ()) -> None:
+        self._service = service
+        self._gate = service.gate
+        settings = service.settings
+        self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further)
+        self._ways: dict[bytes, dict[str, _Way]] = {}
+        for route in self.routes:
+            counts = service.metrics.route(f"{route.method} {route.path}")
+            self._ways.setdefault(route.path.encode(), {})[route.method] = _Way(route, counts)
+        self._elsewhere = service.metrics.route("other")
+        self._hops = settings.proxy_hops
+        self._logs = settings.log_requests
+        self._checks_host = settings.open and is_loopback(settings.host)
+        self._hosts = {"localhost", "127.0.0.1", "[::1]", settings.host, *settings.allowed_hosts}
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one request, or the life of the service."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
+        started = perf_counter()
+        call = Call(LOCAL, receive)
+        way: _Way | None = None
+        status = 499
+        try:
+            way = self._way(scope)
+            await self._prepare(way, call, scope)
+            if way.raw is not None:
+                status = await way.raw(call, send)
+            elif way.handler is not None:
+                body = _encode(await way.handler(call))
+                status = 200
+                await _answer(send, 200, body, (JSON, _NO_STORE) if way.reader is None else (JSON,))
+        except Disconnected:
+            pass
+        except LeasedError as error:
+            status = await self._refuse(send, error, call)
+        except Exception:
+            log.exception("a fault of the service on %s %s", scope["method"], scope["path"])
+            status = await self._refuse(send, _fault(), call)
+        finally:
+            seconds = perf_counter() - started
+            (self._elsewhere if way is None else way.counts).add(status, seconds)
+            if self._logs:
+                self._log(scope, call, status=status, seconds=seconds)
+
+    def _way(self, scope: Any) -> _Way:
+        """Where a request goes. The path counts as it was sent: no other spelling of it leads anywhere."""
+        ways = self._ways.get(scope.get("raw_path") or scope["path"].encode())
+        if ways is None:
+            raise Refused(404, "there is nothing at this path", hint="see /openapi.json")
+        method = scope["method"]
+        way = ways.get("GET" if method == "HEAD" else method)
+        if way is None:
+            raise Refused(405, f"this path takes {' and '.join(sorted(ways))}")
+        return way
+
+    async def _prepare(self, way: _Way, call: Call, scope: Any) -> None:
+        """Read the request, find out who asks, and whether he may."""
+        head = Head(scope["headers"])
+        if self._checks_host and head.host_name() not in self._hosts:
+            raise Refused(421, "the service was called by a name that is not its own", hint="set allowed_hosts")
+        call.authorization = head.authorization
+        if way.known:
+            peer = peer_of(scope, head, hops=self._hops)
+            call.principal = await self._gate.identify(head.authorization, peer=peer)
+        if way.reader is not None:
+            head.check_json()
+            call.request = way.reader.read(await _read_body(call.receive, head.length))
+        query = scope["query_string"]
+        call.query = read_query(query, known=way.query) if query else NO_QUERY
+        if way.action is not None:
+            key = call.query.get("key", "") if call.request is None else call.request.key
+            await self._admit(call.principal, way.action, key)
+
+    async def _admit(self, principal: Principal, action: Action, key: str) -> None:
+        try:
+            await self._gate.admit(principal, action, key=key)
+        except AccessDenied:
+            self._service.events.publish(principal.project, "denied", key=key, by=principal.name, action=action)
+            raise
+
+    async def _refuse(self, send: Send, error: LeasedError, call: Call) -> int:
+        """Answer with a problem document."""
+        request_id = getattr(call.request, "request_id", None) or secrets.token_hex(8)
+        body = wire.write_error(error, request_id=request_id)
+        headers = [PROBLEM, _NO_STORE]
+        if isinstance(error, Refused):
+            body["status"] = error.status
+            if error.status == 413:
+                headers.append(_CLOSE)
+        if isinstance(error, Unauthenticated):
+            headers.append((b"www-authenticate", b'Bearer realm="leased"'))
+        if error.retry_after is not None and body["status"] in (429, 503):
+            headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
+        status: int = body["status"]
+        await _answer(send, status, _encode(body), headers)
+        return status
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self._service.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def drain(self) -> None:
+        """Let the service end: see `Service.drain`."""
+        self._service.drain()
+
+    def _log(self, scope: Any, call: Call, *, status: int, seconds: float) -> None:
+        """One line of JSON; keys and tokens travel in bodies and queries, which are not logged."""
+        line: Body = {
+            "method": scope["method"],
+            "path": scope["path"][:256],
+            "status": status,
+            "ms": round(seconds * 1000.0, 3),
+            "principal": call.principal.name,
+            "project": call.principal.project,
+            "requestId": getattr(call.request, "request_id", None) or None,
+        }
+        log.info("%s", _encode(line).decode())
+
+
+async def _read_body(receive: Receive, length: int | None) -> bytes | bytearray:
+    """The whole body; `Refused` as soon as it is too long, `Disconnected` if the client goes before its end."""
+    if length is not None and length > MAX_BODY:
+        raise _too_long()
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Disconnected
+    body: bytes | bytearray = message["body"]
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body = bytearray(body)
+        body += message["body"]
+        if len(body) > MAX_BODY:
+            raise _too_long()
+    if len(body) > MAX_BODY:
+        raise _too_long()
+    return body
+
+
+def _too_long() -> Refused:
+    return Refused(413, f"the body is longer than {MAX_BODY} bytes", hint="send fewer operations in one batch")
+
+
+def _fault() -> LeasedError:
+    """What is told of a fault of ours: nothing but that the effect is unknown. The log has the rest."""
+    return StoreUnavailable("the service failed on this request; its log says why", applied=None)
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,87 @@
+"""What a route is, and one call of it: the values between the web's side of the service and its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from leased.server.principals import Action, Principal
+from leased.wire import Body
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+NO_QUERY: Mapping[str, str] = {}
+
+
+class Disconnected(Exception):
+    """The client has gone: there is nobody to answer."""
+
+
+class Call:
+    """One request on its way: who asks, for what, and how to notice that he has gone."""
+
+    __slots__ = ("authorization", "principal", "query", "receive", "request")
+
+    def __init__(
+        self,
+        principal: Principal,
+        receive: Receive,
+        *,
+        request: Any = None,
+        query: Mapping[str, str] = NO_QUERY,
+        authorization: str | None = None,
+    ) -> None:
+        """`request` is the body as a value, or `None` where the route has none."""
+        self.principal = principal
+        self.receive = receive
+        self.request = request
+        self.query = query
+        self.authorization = authorization
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Body]]
+"""Answers with a body that becomes JSON."""
+
+RawHandler: TypeAlias = Callable[[Call, Send], Awaitable[int]]
+"""Sends an answer of another kind itself, and says with which status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method and path, and either `handler` or `raw`.
+
+    `action` is what the gate is asked for, with the request's key; without one the handler asks it for what it does.
+    `known` says that the caller must be known even so. `request` is the type of the body, `query` has the parameters,
+    each with its meaning; `answer` names what comes back, for the description of the interface.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler | None = None
+    raw: RawHandler | None = None
+    action: Action | None = None
+    known: bool = True
+    request: type[Any] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    answer: str = ""
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return once the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def has_gone(receive: Receive) -> bool:
+    """Whether the client is known to have gone, without waiting for it."""
+    looking: Any = receive()
+    try:
+        looking.send(None)
+    except StopIteration as seen:
+        return bool(seen.value["type"] == "http.disconnect")
+    looking.close()
+    return False

@@ -1,0 +1,135 @@
+"""A client's connection, with the patience and the room that it is given; what it says is read by uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from contextlib import suppress
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from leased.server.settings import Settings
+
+MAX_HEAD = 16 * 1024
+"""Bytes of a request's line and headers."""
+
+_LOOK_EVERY = 0.5
+_KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+_REFUSAL = (
+    b'{"type":"about:blank","title":"Refused","status":%d,"code":"LOCK_INVALID_REQUEST",'
+    b'"errorCode":"LOCK_INVALID_REQUEST","detail":"%s","requestId":null}'
+)
+
+
+class Connections:
+    """All connections of one server: how many there may be, and which of them has kept it waiting too long."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.patience = settings.head_timeout
+        self.most = settings.max_connections
+        self._open: set[Connection] = set()
+        self._looking = False
+
+    def __call__(self, **given: Any) -> Connection:
+        """A new one, as uvicorn makes them."""
+        return Connection(self, **given)
+
+    def add(self, connection: Connection) -> bool:
+        """Look after it; false if there are too many."""
+        if len(self._open) >= self.most:
+            return False
+        self._open.add(connection)
+        if not self._looking:
+            self._looking = True
+            connection.loop.call_later(_LOOK_EVERY, self._look, connection.loop)
+        return True
+
+    def discard(self, connection: Connection) -> None:
+        """It is gone."""
+        self._open.discard(connection)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for late in [one for one in self._open if one.deadline < now]:
+            late.deadline = math.inf
+            late.transport.abort()
+        self._looking = bool(self._open)
+        if self._looking:
+            loop.call_later(_LOOK_EVERY, self._look, loop)
+
+
+class Connection(HttpToolsProtocol):
+    """Ended when a request does not come in time, or its head is too long."""
+
+    def __init__(self, all_of_them: Connections, **given: Any) -> None:
+        """`given`: what uvicorn passes on."""
+        super().__init__(**given)
+        self._all = all_of_them
+        self._in_head = self._in_request = False
+        self._head_size = 0
+        self.deadline = math.inf
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request; a client that vanishes without a word is noticed."""
+        super().connection_made(transport)
+        if not self._all.add(self):
+            transport.abort()
+            return
+        self.deadline = self.loop.time() + self._all.patience
+        plain = transport.get_extra_info("socket")
+        if plain is not None and plain.family != getattr(socket, "AF_UNIX", None):
+            with suppress(OSError):
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in _KEEPALIVE:
+                    if hasattr(socket, name):
+                        plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._all.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. A request that is not whole yet has until its deadline."""
+        if self._in_head:
+            self._head_size += len(data)
+        super().data_received(data)
+        if not self._in_request:
+            self.deadline = math.inf
+        elif self._in_head and self._head_size > MAX_HEAD:
+            self.send_400_response("the head of the request is too long")
+        elif self.deadline == math.inf:
+            self.deadline = self.loop.time() + self._all.patience
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head = self._in_request = True
+        self._head_size = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Its head is there; refused if it is too long."""
+        self._in_head = False
+        self.deadline = math.inf  # the body has its own time
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD:
+            raise ValueError("the head of the request is too long")  # uvicorn answers 400 and closes
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of it is there."""
+        self._in_request = False
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, and close."""
+        if self.transport.is_closing():
+            return
+        body = _REFUSAL % (400, msg.encode("ascii", "replace"))
+        self.transport.write(
+            STATUS_LINE[400]
+            + b"content-type: application/problem+json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+            + body
+        )
+        self.transport.close()

@@ -1,0 +1,316 @@
+"""The operations on locks, from a request to the body of its answer. It knows no HTTP, and nobody's rights."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from leased import wire
+from leased.checks import check_prefix
+from leased.cleanup import hand_back
+from leased.env import Env
+from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
+from leased.model import (
+    Abandon,
+    Acquire,
+    Claim,
+    Contended,
+    Held,
+    Look,
+    Lost,
+    Operation,
+    Release,
+    Released,
+    Renew,
+    Status,
+    Terms,
+)
+from leased.policy import DEFAULT_MAX_HOLD, MAX_LIST_PAGE, lease_call_timeout
+from leased.server.calls import Call
+from leased.server.events import Events
+from leased.server.metrics import Metrics
+from leased.server.policies import Policies
+from leased.server.principals import Action, Principal
+from leased.server.requests import (
+    MAX_WHOLE_METADATA,
+    AbandonRequest,
+    AcquireMember,
+    AcquireRequest,
+    ForceReleaseRequest,
+    LookRequest,
+    Member,
+    ReleaseRequest,
+    RenewRequest,
+    check_depth,
+)
+from leased.server.tenancy import shown_key, shown_owner, stored_beginning, stored_key, stored_owner
+from leased.server.waiting import Waiting, shutting_down
+from leased.store import Store, one
+from leased.wire import Body
+
+Admit: TypeAlias = Callable[[Principal, Action, str], Awaitable[None]]
+"""Lets a principal do something with a key, or raises."""
+
+_Outcome: TypeAlias = Held | Contended | Lost | Released | None
+
+_DEFAULT_PAGE = 100
+_PAGE_QUERY = {"prefix": "", "after": "", "limit": str(_DEFAULT_PAGE)}
+
+
+class LockOperations:
+    """All operations over one store. Each takes a call whose principal may do that, and answers with a body."""
+
+    def __init__(
+        self, store: Store, env: Env, *, waiting: Waiting, policies: Policies, events: Events, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._env = env
+        self._waiting = waiting
+        self._policies = policies
+        self._events = events
+        self._metrics = metrics
+        self.draining = False
+
+    async def acquire(self, call: Call) -> Body:
+        """Take the key, or say who has it; with `waitMs` in the line of this service."""
+        request: AcquireRequest = call.request
+        principal, env, wait = call.principal, self._env, request.wait_ms
+        claim = self._claim(principal, request)
+        if self.draining:
+            raise shutting_down()
+        outcome: Held | Contended
+        if wait is UNSET or not wait:
+            outcome = await self._store.acquire(claim, timeout=env.timeout)
+        else:
+            who = "" if principal.kind == "local" else f"{principal.project}/{principal.name}"
+            try:
+                outcome = await self._waiting.acquire(claim, wait=wait / 1000.0, who=who, receive=call.receive)
+            except StoreUnavailable as error:
+                if request.token is UNSET and error.applied is not False:  # nobody can come back for it
+                    env.clock.start(hand_back(self._store, env, claim))
+                raise
+        return self._answer(principal, request, operation=Acquire(claim), outcome=outcome)
+
+    async def renew(self, call: Call) -> Body:
+        """Set the end of a lease. Without a number it gets the next one, which takes a look."""
+        request: RenewRequest = call.request
+        timeout = lease_call_timeout(self._env.timeout, ttl=request.ttl_ms / 1000.0)
+        if isinstance(request.renewal, int):
+            return await self._one(call, timeout=timeout)
+        operation = self._operation(call.principal, replace(request, renewal=0))
+        key = stored_key(call.principal, request.key)
+        seen = await self._store.look(key, request.token, timeout=timeout)
+        if isinstance(seen, Lost):
+            return self._answer(call.principal, request, operation=operation, outcome=seen)
+        call.request = replace(request, renewal=seen.lease.renewal + 1)
+        return await self._one(call, timeout=timeout)
+
+    async def release(self, call: Call) -> Body:
+        """End a lease, or a claim whatever became of it, and let the next one ask."""
+        body = await self._one(call, timeout=self._env.timeout)
+        self._env.lines.released(stored_key(call.principal, call.request.key))
+        return body
+
+    async def look(self, call: Call) -> Body:
+        """Whether a token holds its key."""
+        return await self._one(call, timeout=self._env.timeout)
+
+    async def _one(self, call: Call, *, timeout: float) -> Body:
+        operation = self._operation(call.principal, call.request)
+        outcome = await one(self._store, operation, timeout=timeout)
+        return self._answer(call.principal, call.request, operation=operation, outcome=outcome)
+
+    async def batch(self, call: Call, *, admit: Admit) -> Body:
+        """Several operations, each as if it ran alone; `admit` raises for those that the caller may not do."""
+        members: Sequence[Member] = call.request.operations
+        principal = call.principal
+        outcomes: list[Body | None] = [None] * len(members)
+        asked: list[tuple[int, Operation]] = []
+        for place, member in enumerate(members):
+            try:
+                operation = self._operation(principal, member)
+                if self.draining and isinstance(operation, Acquire):
+                    raise shutting_down()
+                await admit(principal, _ACTIONS[type(operation)], member.key)
+            except LeasedError as error:
+                outcomes[place] = wire.write_error(error, request_id=None)
+            else:
+                asked.append((place, operation))
+        if asked:
+            found = await self._store.many([operation for _, operation in asked], timeout=self._env.timeout)
+            for (place, operation), outcome in zip(asked, found, strict=True):
+                if isinstance(outcome, LeasedError):
+                    outcomes[place] = wire.write_error(outcome, request_id=None)
+                    continue
+                outcomes[place] = self._answer(principal, members[place], operation=operation, outcome=outcome)
+                if isinstance(operation, Release | Abandon):
+                    self._env.lines.released(operation.key)
+        return {"outcomes": outcomes}
+
+    async def force_release(self, call: Call) -> Body:
+        """End a lease without its token."""
+        request: ForceReleaseRequest = call.request
+        principal, number = call.principal, request.fencing_token
+        self._policies.check_key(principal, request.key)
+        key = stored_key(principal, request.key)
+        number = None if number is UNSET else number
+        forced = await self._store.force_release(key, fencing_token=number, timeout=self._env.timeout)
+        if forced:
+            self._env.lines.released(key)
+            self._events.publish(principal.project, "force_released", key=request.key, by=principal.name)
+        self._metrics.count("force-release", "released" if forced else "not_holder")
+        return wire.write_forced(forced=forced)
+
+    async def status(self, call: Call) -> Body:
+        """What anyone of the project may see of a key."""
+        key = call.query.get("key", "")
+        self._policies.check_key(call.principal, key)
+        stored = stored_key(call.principal, key)
+        status = await self._store.status(stored, timeout=self._env.timeout)
+        body = self._show(call.principal, status)
+        body["waiters"] = self._env.lines.waiting(stored)
+        return body
+
+    async def list(self, call: Call) -> Body:
+        """A page of the held and closed keys of the project."""
+        principal, query = call.principal, {**_PAGE_QUERY, **call.query}
+        prefix, after, limit = check_prefix(query["prefix"]), check_prefix(query["after"]), query["limit"]
+        if not (limit.isascii() and limit.isdecimal() and len(limit) < 6 and 1 <= int(limit) <= MAX_LIST_PAGE):
+            raise InvalidRequest(f"limit {limit[:40]!r} is no whole number from 1 to {MAX_LIST_PAGE}")
+        found = await self._store.list(
+            stored_beginning(principal, prefix),
+            after=stored_beginning(principal, after),
+            limit=int(limit),
+            timeout=self._env.timeout,
+        )
+        return {"locks": [self._show(principal, status) for status in found]}
+
+    def _operation(self, principal: Principal, request: Any) -> Operation:
+        """The operation that a request asks for, as the store knows it."""
+        if isinstance(request, AcquireRequest | AcquireMember):
+            return Acquire(self._claim(principal, request))
+        self._policies.check_key(principal, request.key)
+        key = stored_key(principal, request.key)
+        match request:
+            case RenewRequest(token=token, ttl_ms=ttl_ms, renewal=number):
+                ttl = ttl_ms / 1000.0
+                self._policies.check_ttl(principal, ttl)
+                if not isinstance(number, int):
+                    raise InvalidRequest("a renewal in a batch needs its number, renewal", hint="count from 1")
+                return Renew(key, token, ttl, number)
+            case ReleaseRequest(token=token, late=late):
+                return Release(key, token, late is not False)
+            case LookRequest(token=token):
+                return Look(key, token)
+            case AbandonRequest(token=token):
+                return Abandon(key, token)
+        raise TypeError(f"{type(request).__name__} is no operation")
+
+    def _claim(self, principal: Principal, request: AcquireRequest | AcquireMember) -> Claim:
+        self._policies.check_key(principal, request.key)
+        ttl = request.ttl_ms / 1000.0
+        self._policies.check_ttl(principal, ttl)
+        hold_at_least, lock_delay = _seconds(request.hold_at_least_ms), _seconds(request.lock_delay_ms)
+        if hold_at_least or lock_delay:
+            self._policies.check_terms(principal, hold_at_least=hold_at_least, lock_delay=lock_delay)
+        client = "" if request.client is UNSET else request.client
+        late = request.late
+        return Claim(
+            stored_key(principal, request.key),
+            secrets.token_hex(16) if request.token is UNSET else request.token,
+            ttl,
+            owner=None if request.owner is UNSET else stored_owner(principal, request.owner),
+            request_id=None if request.request_id is UNSET else request.request_id,
+            terms=_terms(
+                DEFAULT_MAX_HOLD if request.max_hold_ms is UNSET else request.max_hold_ms / 1000.0,
+                hold_at_least,
+                lock_delay,
+                client if principal.kind == "local" else principal.name,
+                "{}" if request.metadata is UNSET else _write_metadata(request.metadata),
+            ),
+            late=request.token is not UNSET if late is UNSET else late,
+        )
+
+    def _answer(self, principal: Principal, request: Any, *, operation: Operation, outcome: _Outcome) -> Body:
+        """The body for an outcome, with keys and owners as the caller knows them; others hear of it."""
+        body = wire.write_outcome(operation, outcome, wall=self._env.clock.wall())
+        if "key" in body:
+            body["key"] = request.key
+        name, word = wire.name_of(operation), _word(outcome)
+        self._metrics.count(name, word)
+        if body.get("owner") is not None:
+            body["owner"] = shown_owner(body["owner"])
+        holder = body.get("holder")
+        if holder is not None:
+            holder["key"], holder["owner"] = request.key, shown_owner(holder["owner"])
+        if len(self._events):
+            event = _EVENTS.get((name, word))
+            if event is not None:
+                known = {member: body[member] for member in ("owner", "fencingToken", "lostReason") if member in body}
+                self._events.publish(principal.project, event, key=request.key, by=principal.name, **known)
+        if request.request_id is not UNSET:
+            body["requestId"] = request.request_id
+        return body
+
+    def _show(self, principal: Principal, status: Status) -> Body:
+        body = wire.write_status(status)
+        body["key"], body["owner"] = shown_key(principal, status.key), shown_owner(status.owner)
+        return body
+
+
+_ACTIONS: dict[type[Operation], Action] = {
+    Acquire: "acquire",
+    Renew: "renew",
+    Release: "release",
+    Abandon: "abandon",
+    Look: "look",
+}
+# Outcomes that others hear of, by operation.
+_EVENTS = {
+    ("acquire", "held"): "acquired",
+    ("acquire", "contended"): "contended",
+    ("renew", "held"): "renewed",
+    ("renew", "lost"): "lost",
+    ("release", "released"): "released",
+}
+
+
+def _word(outcome: _Outcome) -> str:
+    """What came of an operation, in a word of this program's own: it becomes a label."""
+    match outcome:
+        case Held():
+            return "held"
+        case Contended():
+            return "contended"
+        case Lost():
+            return "lost"
+        case Released(reason):
+            return reason or "released"
+        case None:
+            return "abandoned"
+
+
+def _seconds(milliseconds: Any) -> float:
+    return 0.0 if milliseconds is UNSET else milliseconds / 1000.0
+
+
+@lru_cache(maxsize=1024)
+def _terms(max_hold: float, hold_at_least: float, lock_delay: float, held_by: str, metadata: str) -> Terms:
+    return Terms(max_hold, hold_at_least, lock_delay, held_by, metadata)
+
+
+def _write_metadata(metadata: dict[str, Any]) -> str:
+    check_depth(metadata)
+    try:
+        text = json.dumps(metadata, allow_nan=False)
+    except ValueError as error:
+        raise InvalidRequest(f"metadata cannot be kept: {error}") from None
+    if len(text) > MAX_WHOLE_METADATA:
+        raise InvalidRequest(f"metadata has {len(text)} bytes as JSON; {MAX_WHOLE_METADATA} are allowed")
+    return text

@@ -1,0 +1,80 @@
+"""Which keys and durations a caller may ask for: the service's policy, as pure checks that raise `InvalidRequest`."""
+
+from __future__ import annotations
+
+import re
+
+from leased.checks import check_key, shown
+from leased.errors import InvalidRequest
+from leased.policy import MAX_KEY_LENGTH, MAX_TTL
+from leased.server.principals import Principal
+from leased.server.settings import Settings
+from leased.wire import Body, at_least
+
+STRICT_KEY_LENGTH = 128
+SHORTEST_OPEN_TTL = 0.001
+"""Without credentials any ttl is allowed; whoever asks knows his own clock margin."""
+
+_STRICT_KEY = re.compile(rf"[A-Za-z0-9._:-]{{1,{STRICT_KEY_LENGTH}}}")
+
+
+class Policies:
+    """The policy of one service; callers without credentials may use any key and any ttl."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._strict = settings.keys == "strict"
+
+    def check_key(self, principal: Principal, key: str) -> None:
+        """Raise `InvalidRequest` for a key that this caller may not use."""
+        if principal.kind == "local" or not self._strict:
+            check_key(key)
+        elif _STRICT_KEY.fullmatch(key) is None:
+            raise InvalidRequest(
+                f"the key {shown(key)!r} is not made of 1 to {STRICT_KEY_LENGTH} letters, digits, '.', '_', ':' or '-'",
+                code="LOCK_KEY_INVALID",
+                hint="the service is set to strict keys",
+            )
+
+    def ttl_range(self, principal: Principal) -> tuple[float, float]:
+        """The shortest and the longest ttl of this caller, in seconds."""
+        if principal.kind == "local":
+            return SHORTEST_OPEN_TTL, MAX_TTL
+        settings = self._settings
+        return settings.min_ttl, settings.max_service_ttl if principal.kind == "service" else settings.max_ttl
+
+    def check_ttl(self, principal: Principal, ttl: float) -> None:
+        """Raise `InvalidRequest` for a ttl, in seconds, that this caller may not ask for."""
+        least, most = self.ttl_range(principal)
+        if not least <= ttl <= most:
+            raise InvalidRequest(
+                f"ttlMs {at_least(ttl)} is outside {at_least(least)} to {at_least(most)}",
+                code="LOCK_TTL_OUT_OF_RANGE",
+                hint="choose one within the policy of the service, which /v1/capabilities shows",
+            )
+
+    def check_terms(self, principal: Principal, *, hold_at_least: float, lock_delay: float) -> None:
+        """Raise `InvalidRequest` for a key that would stay closed longer than this caller may keep it so."""
+        local = principal.kind == "local"
+        for name, value, most in (
+            ("holdAtLeastMs", hold_at_least, self.ttl_range(principal)[1]),
+            ("lockDelayMs", lock_delay, MAX_TTL if local else self._settings.max_lock_delay),
+        ):
+            if value > most:
+                raise InvalidRequest(f"{name} {at_least(value)} is above {at_least(most)}, the most for this caller")
+
+    def shown(self, principal: Principal) -> Body:
+        """What `/v1/capabilities` says of them to this caller."""
+        least, most = self.ttl_range(principal)
+        local, settings = principal.kind == "local", self._settings
+        strict = self._strict and not local
+        return {
+            "keys": "strict" if strict else "any",
+            "maxKeyLength": STRICT_KEY_LENGTH if strict else MAX_KEY_LENGTH - len(principal.project) - (not local),
+            "minTtlMs": at_least(least),
+            "maxTtlMs": at_least(most),
+            "maxHoldAtLeastMs": at_least(most),
+            "maxLockDelayMs": at_least(MAX_TTL if local else settings.max_lock_delay),
+            "maxWaitSliceMs": at_least(settings.max_wait_slice),
+            "maxWaiters": settings.max_waiters if local else settings.max_waiters_each,
+        }

@@ -1,0 +1,152 @@
+"""The table of routes of the service: what can be asked, of which action it is, and who answers it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from hmac import compare_digest
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from leased import wire
+from leased.errors import AccessDenied, StoreUnavailable
+from leased.server import events, metrics
+from leased.server.calls import Call, Handler, Route, Send, until_gone
+from leased.server.locks import Admit
+from leased.server.requests import (
+    MAX_BODY,
+    AbandonRequest,
+    AcquireRequest,
+    BatchRequest,
+    ForceReleaseRequest,
+    LookRequest,
+    ReleaseRequest,
+    RenewRequest,
+)
+from leased.server.service import Service
+from leased.wire import Body
+from leased.wire_batch import MOST_OPERATIONS
+
+
+def routes_of(service: Service, *, admit: Admit) -> tuple[Route, ...]:
+    """All routes over one service; `admit` lets a principal do something with a key, or raises."""
+    return (*_lock_routes(service, admit=admit), *_own_routes(service))
+
+
+def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
+    locks = service.locks
+
+    async def batch(call: Call) -> Body:
+        return await locks.batch(call, admit=admit)
+
+    def post(name: str, *, summary: str, handler: Handler, request: type, **more: Any) -> Route:
+        return Route("POST", f"/v1/locks/{name}", summary, handler, request=request, **more)
+
+    return (
+        post("acquire", summary="Take a key", handler=locks.acquire, request=AcquireRequest, action="acquire"),
+        post("renew", summary="Set the end of a lease", handler=locks.renew, request=RenewRequest, action="renew"),
+        post("release", summary="End a lease", handler=locks.release, request=ReleaseRequest, action="release"),
+        post("abandon", summary="Take a claim back", handler=locks.release, request=AbandonRequest, action="abandon"),
+        post("look", summary="See whether a token holds", handler=locks.look, request=LookRequest, action="look"),
+        post("batch", summary="Several operations", handler=batch, request=BatchRequest),
+        post(
+            "force-release",
+            summary="End a lease without its token",
+            handler=locks.force_release,
+            request=ForceReleaseRequest,
+            action="force-release",
+        ),
+        Route(
+            "GET",
+            "/v1/locks/status",
+            "What anyone may see of a key",
+            locks.status,
+            action="status",
+            query={"key": "what is locked"},
+        ),
+        Route(
+            "GET",
+            "/v1/locks",
+            "A page of the keys that are held or closed",
+            locks.list,
+            action="list",
+            query={
+                "prefix": "only keys that begin exactly like this",
+                "after": "the last key of the page before",
+                "limit": "the most keys of this page",
+            },
+        ),
+    )
+
+
+def _own_routes(service: Service) -> tuple[Route, ...]:
+    settings = service.settings
+
+    async def capabilities(call: Call) -> Body:
+        return {
+            "version": _version(),
+            "store": service.shown,
+            "assurance": wire.write_assurance(await service.assurance()),
+            "policies": service.policies.shown(call.principal),
+            "limits": {"maxBodyBytes": MAX_BODY, "maxOperations": MOST_OPERATIONS},
+            "authentication": not settings.open,
+        }
+
+    async def healthz(_: Call) -> Body:
+        return {"status": "ok"}
+
+    async def readyz(_: Call) -> Body:
+        if service.draining:
+            raise StoreUnavailable("the service is shutting down", applied=False)
+        problem = await service.problem()
+        if problem is not None:
+            raise StoreUnavailable("the store does not answer", applied=False) from problem
+        return {"status": "ready"}
+
+    async def show_metrics(call: Call, send: Send) -> int:
+        shown = f"Bearer {settings.metrics_token}".encode()
+        if not settings.open and not (
+            settings.metrics_token and compare_digest((call.authorization or "").encode("latin-1", "replace"), shown)
+        ):
+            raise AccessDenied("metrics are shown to nobody else", hint="see metrics_token among the settings")
+        text = service.metrics.text().encode()
+        headers = [(b"content-type", metrics.CONTENT_TYPE), (b"content-length", b"%d" % len(text))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
+        return 200
+
+    async def stream_events(call: Call, send: Send) -> int:
+        await _stream(service, call, send)
+        return 200
+
+    return (
+        Route("GET", "/v1/events", "What happens to locks, as it happens", raw=stream_events, action="events"),
+        Route("GET", "/v1/capabilities", "What this service gives and allows", capabilities, action="capabilities"),
+        Route("GET", "/healthz", "Whether the process runs", healthz, known=False),
+        Route("GET", "/readyz", "Whether locks can be had", readyz, known=False),
+        Route("GET", "/metrics", "Counts, as Prometheus reads them", raw=show_metrics, known=False),
+    )
+
+
+async def _stream(service: Service, call: Call, send: Send) -> None:
+    """Send events until the reader has gone or the service ends."""
+    reader = service.events.open(call.principal.project)
+    gone = asyncio.get_running_loop().create_task(until_gone(call.receive))
+    gone.add_done_callback(lambda _: reader.leave())
+    headers = [(b"content-type", events.CONTENT_TYPE), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async with aclosing(service.events.stream(reader)) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        service.events.close(reader)
+
+
+def _version() -> str:
+    try:
+        return version("leased")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,77 @@
+"""Runs the service: a socket, uvicorn, an orderly end. What is served, and to whom, is decided elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from leased.errors import StoreNotUsable
+from leased.server.app import App
+from leased.server.connections import Connections
+from leased.server.settings import Settings
+
+_BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """Ends in order: nothing more is granted, waiters are told to ask elsewhere, what has begun is finished."""
+
+    def __init__(self, config: uvicorn.Config, *, drain: Callable[[], None]) -> None:
+        """`drain` is called once, first of all, when the end begins."""
+        super().__init__(config)
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then end."""
+        self._drain()
+        await super().shutdown(sockets)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket of the service; raises `StoreNotUsable` where it cannot be had."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise StoreNotUsable(
+            f"nothing can listen on {settings.host} port {settings.port}: {error.strerror or error}",
+            hint="choose another --port or --host",
+        ) from error
+
+
+def address_of(settings: Settings, listening: socket.socket) -> str:
+    """The URL of what listens there."""
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if settings.tls_certificate else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def make_server(app: App, settings: Settings, *, loop: str = "auto") -> Server:
+    """A server for that application; `run(sockets=[…])` serves until `should_exit` is set or a signal comes."""
+    more: dict[str, Any] = {}
+    if settings.tls_certificate:
+        more = {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
+    if settings.tls_client_authority:
+        more |= {"ssl_ca_certs": settings.tls_client_authority, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    config = uvicorn.Config(
+        app,
+        loop=loop,
+        http=Connections(settings),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=int(settings.idle_timeout),
+        timeout_graceful_shutdown=int(settings.drain),
+        backlog=_BACKLOG,
+        **more,
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return Server(config, drain=app.drain)

@@ -1,0 +1,214 @@
+"""Everything that can be set of the lock service, with its default and the reason. It opens nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from leased.checks import check_span, shown
+from leased.errors import InvalidRequest
+from leased.policy import MAX_TTL, OPERATION_TIMEOUT
+
+PREFIX = "LEASED_SERVE_"
+"""Every setting can be given in the environment: this and its name in capitals."""
+
+Keys = Literal["strict", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one service process; times are in seconds. The text below each says what it is and why."""
+
+    store: str = field(default="memory:", repr=False)
+    """URL of the store that decides who holds a key; `leased serve` takes it as `--url` or `--store`."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any other than a loopback address needs credentials, or `insecure`."""
+
+    port: int = 8370
+    """Port to listen on; 0 takes a free one."""
+
+    insecure: bool = False
+    """Serve everybody who can connect, from any address, without credentials. Never where strangers can."""
+
+    registry: str = ""
+    """Path of the SQLite file with credentials, rule sets and the audit log. Empty: nobody is asked who he is."""
+
+    timeout: float = OPERATION_TIMEOUT
+    """How long one call to the store may take."""
+
+    max_wait_slice: float = 25.0
+    """How long one request may be kept waiting: less than the 30 s after which many proxies cut an idle one. The caller
+    asks again for the rest."""
+
+    wait_linger: float = 2.0
+    """How long a caller who is to ask again keeps his place in the line without asking."""
+
+    max_waiters: int = 10_000
+    """Claims that wait at once in this process; more are answered 429."""
+
+    max_waiters_each: int = 1_000
+    """Claims that wait at once for one principal; more are answered 429. Without credentials the other one counts."""
+
+    keys: Keys = "strict"
+    """Which keys callers with credentials may use. `strict`: 1 to 128 letters, digits, `.`, `_`, `:` and `-`, so that
+    rules and logs read the same everywhere. `any`: as in the library."""
+
+    min_ttl: float = 5.0
+    """Shortest ttl of callers with credentials: what is shorter costs more renewals than it is worth."""
+
+    max_ttl: float = 86_400.0
+    """Longest ttl of members and functions, and the longest time that they keep a key closed with `holdAtLeastMs`."""
+
+    max_service_ttl: float = MAX_TTL
+    """The same for service credentials."""
+
+    max_lock_delay: float = 60.0
+    """Longest `lockDelayMs` of callers with credentials."""
+
+    max_event_streams: int = 100
+    """Streams of `/v1/events` that are open at once; more are answered 429."""
+
+    event_queue: int = 1_000
+    """Events kept for a reader who is slow; after that he is told how many he has missed."""
+
+    heartbeat: float = 15.0
+    """How often an idle stream of events says that it is alive."""
+
+    head_timeout: float = 10.0
+    """How long a client may take to send a request: its head, and then its body."""
+
+    idle_timeout: float = 75.0
+    """How long a connection is kept open between requests; longer than proxies keep theirs."""
+
+    max_connections: int = 20_000
+    """Connections that are open at once; more are closed at once."""
+
+    drain: float = 10.0
+    """How long a service that shuts down waits for requests that have begun."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names by which a service without credentials may be called, beside those of the loopback address: a web
+    page must not reach it under a name of its own."""
+
+    proxy_hops: int = 0
+    """How many trusted proxies stand before the service: the caller's address is then the so-many-th from the right of
+    `X-Forwarded-For`. 0: it is that of the connection, whatever a caller writes."""
+
+    metrics_token: str = field(default="", repr=False)
+    """Who shows this as a bearer token may read `/metrics` of a service with credentials; empty: nobody may. A service
+    without credentials shows them to everybody."""
+
+    tls_certificate: str = ""
+    """PEM file with the certificate and its chain; with it the service speaks TLS."""
+
+    tls_key: str = ""
+    """PEM file with the key of the certificate, if it is not in the same file."""
+
+    tls_client_authority: str = ""
+    """PEM file with the authorities of client certificates; with it only clients that have one are served."""
+
+    log_requests: bool = False
+    """Log each request as a line of JSON; warnings are logged in any case."""
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody is asked for credentials."""
+        return not self.registry
+
+
+_SPANS: dict[str, tuple[float, float]] = {
+    "timeout": (0.01, 300.0),
+    "max_wait_slice": (0.05, 3600.0),
+    "wait_linger": (0.0, 60.0),
+    "min_ttl": (0.001, MAX_TTL),
+    "max_ttl": (0.001, MAX_TTL),
+    "max_service_ttl": (0.001, MAX_TTL),
+    "max_lock_delay": (0.0, MAX_TTL),
+    "heartbeat": (0.05, 3600.0),
+    "head_timeout": (0.05, 3600.0),
+    "idle_timeout": (0.05, 86_400.0),
+    "drain": (0.0, 3600.0),
+}
+_NUMBERS: dict[str, tuple[int, int]] = {
+    "port": (0, 65_535),
+    "max_waiters": (0, 1_000_000),
+    "max_waiters_each": (0, 1_000_000),
+    "max_event_streams": (0, 100_000),
+    "event_queue": (1, 1_000_000),
+    "max_connections": (1, 1_000_000),
+    "proxy_hops": (0, 10),
+}
+
+
+def read_settings(environment: Mapping[str, str], **given: object) -> Settings:
+    """The settings of the environment, and over them those that were given. Raises `InvalidRequest`."""
+    names = {one.name for one in fields(Settings)}
+    unknown = [name for name in environment if name.startswith(PREFIX) and name[len(PREFIX) :].lower() not in names]
+    if unknown:
+        raise InvalidRequest(f"{unknown[0]} is no setting of the service", hint=f"one is {PREFIX}PORT")
+    values: dict[str, Any] = {
+        name: environment[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in environment
+    }
+    values.update((name, value) for name, value in given.items() if value is not None)
+    return check_settings(replace(Settings(), **{name: _read(name, value) for name, value in values.items()}))
+
+
+def check_settings(settings: Settings) -> Settings:
+    """The settings themselves, or `InvalidRequest` for those that cannot go together."""
+    if settings.open and not settings.insecure and not is_loopback(settings.host):
+        raise InvalidRequest(
+            f"without credentials the service listens on a loopback address only, and {shown(settings.host)} is none",
+            hint="name a --registry with credentials, or say --insecure if everybody who can connect may do everything",
+        )
+    if settings.min_ttl > min(settings.max_ttl, settings.max_service_ttl):
+        raise InvalidRequest(f"min_ttl {settings.min_ttl:g} is above the longest ttl")
+    if (settings.tls_key or settings.tls_client_authority) and not settings.tls_certificate:
+        raise InvalidRequest("TLS needs a certificate", hint="name its file by tls_certificate")
+    return settings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to that address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read(name: str, value: object) -> object:
+    kind = next(one.type for one in fields(Settings) if one.name == name)
+    readers: dict[str, Callable[[str, Any], object]] = {
+        "bool": _read_flag,
+        "int": _read_number,
+        "float": lambda name, value: check_span(value, what=name, least=_SPANS[name][0], most=_SPANS[name][1]),
+        "tuple[str, ...]": lambda _, value: tuple(value.split(",")) if isinstance(value, str) else tuple(value),
+        "Keys": _read_keys,
+    }
+    return readers[str(kind)](name, value) if str(kind) in readers else str(value)
+
+
+def _read_flag(name: str, value: object) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+    word = str(value).lower()
+    if word not in words:
+        raise InvalidRequest(f"{name} is yes or no, not {shown(value)!r}")
+    return words[word]
+
+
+def _read_number(name: str, value: object) -> int:
+    least, most = _NUMBERS[name]
+    text = str(value)
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and least <= int(text) <= most):
+        raise InvalidRequest(f"{name} {shown(value)!r} is no whole number from {least} to {most}")
+    return int(text)
+
+
+def _read_keys(name: str, value: object) -> str:
+    if value not in get_args(Keys):
+        raise InvalidRequest(f"{name} {shown(value)!r} is none of {', '.join(get_args(Keys))}")
+    return str(value)

@@ -1,0 +1,265 @@
+"""Acquires that wait: each in the line of its key, for as long as somebody listens, and given back when nobody does.
+
+A wait outlives the request that began it by a moment, so that a client who is told to ask again finds its place kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from leased import engine
+from leased.cleanup import hand_back
+from leased.env import Env
+from leased.errors import LeasedError, RateLimited, StoreNotUsable, StoreUnavailable
+from leased.model import Claim, Contended, Held, Status
+from leased.policy import call_timeout
+from leased.server.calls import Disconnected, Receive, has_gone, until_gone
+from leased.server.settings import Settings
+from leased.store import Clock, Store
+
+if TYPE_CHECKING:
+    from leased.hold import Hold
+
+RETRY_AFTER = 1.0
+"""Seconds after which it is worth asking again where no line had room, or the service was about to end."""
+
+
+class _Heard:
+    """The store of one wait: it keeps what was last said to the claim, and ends the wait between two questions."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.outcome: Held | Contended | None = None
+        self.asked_at = 0.0
+        self.asking = False
+        self.retiring = False
+        self.task: asyncio.Task[Hold | Contended] | None = None
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        """See `Store`."""
+        asked_at = self._clock.now()
+        self.asking, self.outcome = True, None
+        try:
+            outcome = await self._store.acquire(claim, timeout=timeout)
+            self.asked_at, self.outcome = asked_at, outcome
+            return outcome
+        finally:
+            self.asking = False
+            if self.retiring and not isinstance(self.outcome, Held) and self.task is not None:
+                self.task.cancel()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _Wait:
+    """One claim in the line, and the requests that listen to what becomes of it."""
+
+    __slots__ = ("claim", "heard", "linger", "listeners", "task", "told", "who")
+
+    def __init__(self, claim: Claim, *, who: str, heard: _Heard) -> None:
+        self.claim = claim
+        self.who = who
+        self.heard = heard
+        self.listeners: set[asyncio.Future[None]] = set()
+        self.linger: asyncio.TimerHandle | None = None
+        self.told = False
+        self.task: asyncio.Task[Hold | Contended]
+
+    def retire(self) -> None:
+        """End it before its next question; the one that is on its way is answered first, and then its grant counts."""
+        self.heard.retiring = True
+        if not self.heard.asking:
+            self.task.cancel()
+
+    def hold(self) -> Hold | None:
+        """What it has won."""
+        if not self.task.done() or self.task.cancelled() or self.task.exception() is not None:
+            return None
+        won = self.task.result()
+        return None if isinstance(won, Contended) else won
+
+
+class Waiting:
+    """All waits of this process."""
+
+    def __init__(self, store: Store, env: Env, settings: Settings) -> None:
+        self._store = store
+        self._env = env
+        self._settings = settings
+        self._waits: dict[tuple[str, str], _Wait] = {}
+        self._each: dict[str, int] = {}
+        self._draining = False
+
+    def __len__(self) -> int:
+        """How many claims wait."""
+        return len(self._waits)
+
+    async def acquire(self, claim: Claim, *, wait: float, who: str, receive: Receive) -> Held | Contended:
+        """Wait for the key, but no longer than one slice. `who` counts for the limits, the empty name only in total.
+
+        Raises `Disconnected` once the client has gone (then nothing is held for it), `RateLimited` where no more can
+        wait, and `StoreUnavailable` if the service is about to end or the store was the last word.
+        """
+        env, most = self._env, self._settings.max_wait_slice
+        began, until = env.clock.now(), asyncio.get_running_loop().time() + most
+        found = self._waits.get((claim.key, claim.token))
+        if found is not None and found.claim != claim:
+            self._give_up(found)
+            found = None
+        if found is None:
+            unsure = False
+            if not env.lines.waiting(claim.key):
+                outcome, unsure = await self._try(claim, wait=wait, receive=receive)
+                if outcome is not None:
+                    return outcome
+            found = self._begin(claim, wait=wait - (env.clock.now() - began), who=who, unsure=unsure)
+        await self._listen(found, receive, until=until if wait > most else None)
+        return await self._answer(found, began=began)
+
+    def drain(self) -> None:
+        """Let nobody wait any more: claims that are being asked are answered, all others told to ask elsewhere."""
+        self._draining = True
+        for wait in tuple(self._waits.values()):
+            wait.retire()
+
+    async def _try(self, claim: Claim, *, wait: float, receive: Receive) -> tuple[Held | Contended | None, bool]:
+        """Ask at once where nobody waits before this claim. Without an outcome it has to stand in line after all; then
+        this also says whether the store may have granted it all the same."""
+        env = self._env
+        try:
+            outcome = await self._store.acquire(claim, timeout=call_timeout(env.timeout, wait=wait, left=wait))
+        except StoreNotUsable:
+            raise
+        except StoreUnavailable as error:
+            return None, error.applied is not False
+        if isinstance(outcome, Contended):
+            return (outcome if outcome.ended else None), False
+        if has_gone(receive):
+            env.clock.start(hand_back(self._store, env, claim))
+            raise Disconnected
+        return outcome, False
+
+    def _begin(self, claim: Claim, *, wait: float, who: str, unsure: bool) -> _Wait:
+        if self._draining:
+            raise shutting_down()
+        settings = self._settings
+        if len(self._waits) >= settings.max_waiters or (who and self._each.get(who, 0) >= settings.max_waiters_each):
+            most = settings.max_waiters if len(self._waits) >= settings.max_waiters else settings.max_waiters_each
+            raise RateLimited(f"{most} claims wait already, and no more can", retry_after=RETRY_AFTER)
+        heard = _Heard(self._store, self._env.clock)
+        new = _Wait(claim, who=who, heard=heard)
+        asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
+        heard.task = new.task = asyncio.get_running_loop().create_task(asking)
+        self._waits[claim.key, claim.token] = new
+        self._each[who] = self._each.get(who, 0) + 1
+        new.task.add_done_callback(lambda _: self._ended(new))
+        return new
+
+    async def _ask(self, heard: _Heard, claim: Claim, *, wait: float, unsure: bool) -> Hold | Contended:
+        """Ask in turn. `unsure`: an earlier copy may still be granted, and is taken back unless this one is."""
+        won: Hold | Contended | None = None
+        failed = False
+        try:
+            won = await engine.acquire(cast("Store", heard), self._env, claim, wait=wait, brought=True)
+        except LeasedError:
+            failed = True
+            raise
+        finally:
+            if unsure and not failed and (won is None or isinstance(won, Contended)):
+                self._env.clock.start(hand_back(self._store, self._env, claim))
+        return won
+
+    async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None) -> None:
+        """Until the wait is over, the client has gone, or this slice has passed."""
+        if wait.linger is not None:
+            wait.linger.cancel()
+            wait.linger = None
+        if wait.task.done():
+            return
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        wait.listeners.add(woken)
+        gone = loop.create_task(until_gone(receive))
+        gone.add_done_callback(lambda _: _wake(woken))
+        timer = None if until is None else loop.call_at(until, _wake, woken)
+        left = True
+        try:
+            await woken
+            left = gone.done()
+        finally:
+            gone.cancel()
+            if timer is not None:
+                timer.cancel()
+            wait.listeners.discard(woken)
+            if not wait.listeners and left and not wait.told:
+                self._give_up(wait)
+            elif not wait.listeners and not wait.task.done():
+                wait.linger = loop.call_later(self._settings.wait_linger, self._give_up, wait)
+        if left:
+            raise Disconnected
+
+    def _ended(self, wait: _Wait) -> None:
+        """The engine has finished with it: tell who listens, or keep what it won for the moment it has left."""
+        left = self._each[wait.who] - 1
+        if left:
+            self._each[wait.who] = left
+        else:
+            del self._each[wait.who]
+        for woken in wait.listeners:
+            _wake(woken)
+        if wait.hold() is None or (wait.heard.retiring and not wait.listeners):
+            self._forget(wait)
+        if not wait.task.cancelled():
+            wait.task.exception()  # seen: whoever listens is told of it, and nobody may
+
+    def _give_up(self, wait: _Wait) -> None:
+        """Nobody listens to it any more: what it has won, or wins yet, is handed back."""
+        if wait.task.done():
+            self._forget(wait)
+        else:
+            wait.retire()
+
+    def _forget(self, wait: _Wait) -> None:
+        """It is over, and nobody was told of what it won."""
+        key = wait.claim.key, wait.claim.token
+        if self._waits.get(key) is wait:
+            del self._waits[key]
+        hold = wait.hold()
+        if hold is not None and not wait.told:
+            self._env.clock.start(engine.drop(self._store, self._env, hold, wait.claim))
+
+    async def _answer(self, wait: _Wait, *, began: float) -> Held | Contended:
+        clock = self._env.clock
+        if not wait.task.done():
+            seen: Status | None = None
+            with suppress(LeasedError):  # whom one waits for is only shown
+                seen = await self._store.status(wait.claim.key, timeout=self._env.timeout)
+            return Contended(seen, waited=clock.now() - began)
+        wait.told = True
+        self._waits.pop((wait.claim.key, wait.claim.token), None)
+        if wait.task.cancelled():
+            raise shutting_down()
+        won, outcome, now = wait.task.result(), wait.heard.outcome, clock.now()
+        if isinstance(won, Contended):
+            ended = isinstance(outcome, Contended) and outcome.ended
+            return Contended(won.status, ended, waited=now - began)
+        lease = cast("Held", outcome).lease
+        left = max(lease.left - (now - wait.heard.asked_at), 0.0)
+        return Held(replace(lease, left=left, waited=now - began))
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def shutting_down() -> StoreUnavailable:
+    """What those are told whose claim was not granted, because the service ends."""
+    error = StoreUnavailable("the service is shutting down", applied=False, hint="ask again: another one may answer")
+    error.retry_after = RETRY_AFTER
+    return error
