@@ -29,7 +29,7 @@ MAX_WHOLE_METADATA = MAX_METADATA_SIZE + 1024
 _MOST_MILLISECONDS = int(MAX_TTL * 1000)
 
 Key = Annotated[str, Meta(min_length=1, max_length=MAX_KEY_LENGTH, description="What is locked.")]
-Token = Annotated[str, Meta(min_length=1, max_length=255, description="The secret that proves the hold.")]
+Token = Annotated[str, Meta(max_length=255, description="The secret that proves the hold.")]
 NewToken = Annotated[
     str,
     Meta(
