@@ -90,14 +90,14 @@ def _version(find: Callable[[], Path], word: int) -> str:
 
 @contextmanager
 def _on_cpu(start: Callable[[], Server], cpu: int | None) -> Iterator[Server]:
-    with _bound(cpu):
+    with bound(cpu):
         server = start()
     with server:
         yield server
 
 
 @contextmanager
-def _bound(cpu: int | None) -> Iterator[None]:
+def bound(cpu: int | None) -> Iterator[None]:
     """Run here, and let what is started stay here for ever."""
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         yield
@@ -121,7 +121,7 @@ def _on_disk(server: Server, cpu: int | None) -> Iterator[None]:
         subprocess.run(["cp", "-a", str(data), str(directory)], check=True)
         shutil.rmtree(data)
         data.symlink_to(directory / data.name)
-        with _bound(cpu):
+        with bound(cpu):
             server.start()
         yield
     finally:

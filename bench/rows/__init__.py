@@ -17,6 +17,8 @@ from bench.rows import (
     redis_many,
     redis_pair,
     renewal,
+    service,
+    service_client,
     sqlite_many,
     sqlite_pair,
 )
@@ -34,6 +36,8 @@ ROWS: dict[str, Callable[[Plan], Result]] = {
     "herd": herd.run,
     "idle-wait": idle_wait.run,
     "renewal": renewal.run,
+    "service": service.run,
+    "service-client": service_client.run,
     "cli-start": cli_start.run,
     "import": importing.run,
 }

@@ -26,6 +26,8 @@ TARGETS = {
     "herd": 12,
     "idle-wait": 6,
     "renewal": 8,
+    "service": 4,
+    "service-client": 2,
     "cli-start": 2,
     "import": 3,
 }

@@ -1,0 +1,62 @@
+"""Lock services of a row: each is a process of its own, starts with it and ends with it. Nothing here is measured."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.contender import ROOT, clean_environment, one_cpu
+from bench.servers import bound
+
+_ADDRESS = re.compile(r"https?://127\.0\.0\.1:[0-9]+")
+_PATIENCE = 20.0
+
+
+@contextmanager
+def lock_service(store: str, *, cpu: int | None = None) -> Iterator[str]:
+    """The URL of `leased serve` over that store, with nobody asked for credentials."""
+    with _served([sys.executable, "-m", "leased", "serve", "--port", "0", "--url", store], cpu=cpu) as url:
+        yield url
+
+
+@contextmanager
+def plain_asgi(*, cpu: int | None = None) -> Iterator[str]:
+    """The URL of a service that answers the same to everything."""
+    with _served([sys.executable, "-m", "bench.plain_asgi"], cpu=cpu) as url:
+        yield url
+
+
+@contextmanager
+def _served(command: list[str], *, cpu: int | None) -> Iterator[str]:
+    with bound(cpu):
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+    try:
+        yield _address(process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=_PATIENCE)
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """The URL that it says it serves."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        found = _ADDRESS.search(line)
+        if found is not None:
+            return found[0]
+    raise RuntimeError(f"{process.args!r} ended with status {process.wait()}: {said}")
+
+
+def other_cpu() -> int | None:
+    """A CPU besides the one of the service, where there is one."""
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    others = [cpu for cpu in cpus if cpu != one_cpu()]
+    return others[0] if others else None
