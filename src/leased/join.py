@@ -33,26 +33,22 @@ _MAX_BATCH = 512
 class _Member:
     """One caller's operation on its way: waiting, then sent, then answered."""
 
-    __slots__ = ("answered", "batch", "give_up_at", "leads", "operation", "outcome", "signal")
+    leads = False  # set: this member is to see that the next batch leaves
+    batch: builtins.list[_Member] | None = None  # what it took along, until that is answered
+    answered = False
+    outcome: Outcome = None
 
     def __init__(self, operation: Operation, *, give_up_at: float, signal: Signal) -> None:
         self.operation = operation
         self.give_up_at = give_up_at
         self.signal = signal
-        self.leads = False  # set: this member is to see that the next batch leaves
-        self.batch: builtins.list[_Member] | None = None  # what it took along, until that is answered
-        self.answered = False
-        self.outcome: Outcome = None
 
 
 class _Lone:
     """A caller with nobody beside him."""
 
-    __slots__ = ("batch", "leads")
-
-    def __init__(self) -> None:
-        self.leads = False  # set: nobody else may call the store until this one has passed the lead on
-        self.batch = None
+    leads = False  # set: nobody else may call the store until this one has passed the lead on
+    batch: None = None
 
 
 class Joined:
@@ -82,43 +78,23 @@ class Joined:
         """See `leased.store`."""
         if claim.wait > 0 and self._keeps_line:
             return await self._store.acquire(claim, timeout=timeout)
-        return await self._ask(
-            lambda: self._store.acquire(claim, timeout=timeout),
-            lambda: Acquire(claim),
-            timeout=timeout,
-        )
+        return await self._ask(self._store.acquire, Acquire, claim, timeout=timeout)
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self._ask(
-            lambda: self._store.renew(key, token, ttl=ttl, number=number, timeout=timeout),
-            lambda: Renew(key, token, ttl, number),
-            timeout=timeout,
-        )
+        return await self._ask(self._store.renew, Renew, key, token, ttl=ttl, number=number, timeout=timeout)
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        return await self._ask(
-            lambda: self._store.release(key, token, late=late, timeout=timeout),
-            lambda: Release(key, token, late),
-            timeout=timeout,
-        )
+        return await self._ask(self._store.release, Release, key, token, late=late, timeout=timeout)
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(
-            lambda: self._store.abandon(key, token, timeout=timeout),
-            lambda: Abandon(key, token),
-            timeout=timeout,
-        )
+        await self._ask(self._store.abandon, Abandon, key, token, timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self._ask(
-            lambda: self._store.look(key, token, timeout=timeout),
-            lambda: Look(key, token),
-            timeout=timeout,
-        )
+        return await self._ask(self._store.look, Look, key, token, timeout=timeout)
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
@@ -149,14 +125,22 @@ class Joined:
         await self._store.close()
 
     async def _ask(
-        self, alone: Callable[[], Coroutine[Any, Any, _T]], operation: Callable[[], Operation], *, timeout: float
+        self,
+        alone: Callable[..., Coroutine[Any, Any, _T]],
+        operation: Callable[..., Operation],
+        *args: Any,
+        timeout: float,
+        **kwargs: Any,
     ) -> _T:
-        """Make the call, or its operation as one of a batch if others are under way."""
+        """Make the call, or its operation, made of the same, as one of a batch if others are under way."""
         lone = _Lone()
         try:
             try:
-                if self._begin_alone(lone):
-                    return await alone()
+                with self._mutex:
+                    if not self._busy and not self._crowded:
+                        lone.leads = self._busy = True
+                if lone.leads:
+                    return await alone(*args, timeout=timeout, **kwargs)
             finally:
                 if lone.leads:
                     self._pass_on(lone)
@@ -164,14 +148,7 @@ class Joined:
             if lone.leads:  # an interrupt came while the lead was passed on
                 self._pass_on(lone)
             raise
-        return cast("_T", await self._ask_with_others(operation(), timeout=timeout))
-
-    def _begin_alone(self, lone: _Lone) -> bool:
-        """Whether nobody else is under way; then nobody is until this one has ended."""
-        with self._mutex:
-            if not self._busy and not self._crowded:
-                lone.leads = self._busy = True
-        return lone.leads
+        return cast("_T", await self._ask_with_others(operation(*args, **kwargs), timeout=timeout))
 
     async def _ask_with_others(self, operation: Operation, *, timeout: float) -> Outcome:
         give_up_at = self._clock.now() + timeout
@@ -228,7 +205,7 @@ class Joined:
             if not leader.leads:
                 return None
             batch, others = self._waiting, builtins.list[_Member]()
-            if len(batch) > 1:
+            if len(batch) > 1 and (self._store.mode == "blocking" or len(batch) > _MAX_BATCH):
                 patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
                 batch = []
                 for member in self._waiting:

@@ -105,14 +105,18 @@ class Pool(Generic[_C]):
 
         Those who wait are served in their order; whoever comes meanwhile stands behind them.
         """
-        with self._mutex.lock:  # nearly always: nobody waits, and the one used last is idle
+        found = self.idle()
+        return await self._wait_for_one(seconds) if found is None else found
+
+    def idle(self) -> _C | None:
+        """As `take`, if that need not wait: the one used last, if it is idle and nobody stands in line."""
+        with self._mutex.lock:
             place = self._places.get(None if self._loop is None else self._loop())
             found = place.idle.pop() if place is not None and place.idle and not place.waiting else None
-        if found is not None:
-            if found.usable():
-                return found
-            self.drop(found)
-        return await self._wait_for_one(seconds)
+        if found is None or found.usable():
+            return found
+        self.drop(found)
+        return None
 
     async def _wait_for_one(self, seconds: float) -> _C:
         give_up_at = self._clock.now() + seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
 from typing import Any
@@ -94,15 +95,14 @@ class Commands:
         packed = self._packed
         if not packed.fits(claim):
             packed = self._packed = _PackedTerms(claim)
-        rest = b"$32\r\n%b\r\n%b" % (sha256(claim.token.encode()).digest(), packed.arguments)
-        command = self._command(ACQUIRE, claim.key, rest, lasts=True)
+        command = self._command(ACQUIRE, claim.key, _token(claim.token) + packed.arguments, lasts=True)
         if self._undoable:
             command.undo = self.abandon(claim.key, claim.token)
         return command
 
     def renew(self, key: str, token: str, *, ttl: float, number: int) -> Command:
         """See `leased.store`; the reply is for `renewed`."""
-        rest = b"%b%b%b" % (_token(token), bulk(b"%d" % _microseconds(ttl)), bulk(b"%d" % number))
+        rest = b"%b%b$%d\r\n%d\r\n" % (_token(token), _duration(ttl), len(str(number)), number)
         return self._command(RENEW, key, rest, lasts=True)
 
     def look(self, key: str, token: str) -> Command:
@@ -128,8 +128,8 @@ class Commands:
 
     def _command(self, script: Script, key: str, rest: bytes, *, lasts: bool = False) -> Command:
         name = self._names.record(key)
-        whole = b"$%d\r\n%b\r\n%b%b" % (len(name), name, self._offset, rest)
-        return Command(script, name, rest=whole, lasts=lasts)
+        data = b"%b$%d\r\n%b\r\n%b%b" % (script.by_hash, len(name), name, self._offset, rest)
+        return Command(script, name, data=data, lasts=lasts)
 
 
 class _PackedTerms:
@@ -158,8 +158,14 @@ class _PackedTerms:
         )
 
 
+@lru_cache(maxsize=1024)  # who has acquired releases: most tokens come twice
 def _token(token: str) -> bytes:
     return b"$32\r\n%b\r\n" % sha256(token.encode()).digest()
+
+
+@lru_cache(maxsize=64)
+def _duration(seconds: float) -> bytes:
+    return bulk(b"%d" % _microseconds(seconds))
 
 
 def _microseconds(seconds: float) -> int:

@@ -17,7 +17,7 @@ from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
 from leased.stores._redis_failures import code_of, cut_off, refused
 from leased.stores._redis_greeting import check_greeting, greeting
-from leased.stores._redis_scripts import Command, letter_of
+from leased.stores._redis_scripts import Command, Script, letter_of
 from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_standing import QUESTIONS, Facts, read_facts
 from leased.stores._redis_url import Address, Node
@@ -101,14 +101,26 @@ class Link:
 
     async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
         """See `Links`. This is what nearly every call is: each step counts."""
-        if self._confirmations:
+        connection = None if self._confirmations or check is not nothing else self._pool.idle()
+        if connection is None:
             answers = await self.answers([command], seconds=give_up_at - self._clock.now(), check=check)
         else:
-            by_hash = command.script.by_hash + command.rest
-            answers = await self.send(by_hash, count=1, give_up_at=give_up_at, check=check)
-            if type(answers[0]) is bytes:
-                return answers[0]
-            answers = await self._teach(answers, [command], [by_hash], give_up_at=give_up_at, asking=False)
+            try:
+                answers = await connection.exchange(command.data, count=1, seconds=give_up_at - self._clock.now())
+            except Cut as cut:
+                self._pool.drop(connection)
+                if cut.sent:
+                    raise cut_off(cut, self._address.shown) from cut
+                answers = await self.answers([command], seconds=give_up_at - self._clock.now())
+            except BaseException:
+                self._pool.drop(connection)
+                raise
+            else:
+                if type(answers[0]) is bytes:
+                    self._pool.give(connection)
+                    return answers[0]
+                self._give_back(connection, answers)
+                answers = await self._teach(answers, [command], give_up_at=give_up_at)
         (answer,) = self._told(answers)
         if isinstance(answer, StoreUnavailable):
             raise answer
@@ -128,32 +140,30 @@ class Link:
     ) -> list[Any]:
         """As `run`, with refusals as the server worded them. `asking`: the keys are about to move to this server."""
         give_up_at = self._clock.now() + seconds
-        before = _ASKING if asking else b""
-        by_hash = [before + command.script.by_hash + command.rest for command in commands]
-        answers = await self._ask(by_hash, commands, give_up_at=give_up_at, check=check, asking=asking)
-        return await self._teach(answers, commands, by_hash, give_up_at=give_up_at, asking=asking)
+        data = [command.data for command in commands]
+        answers = await self._ask(data, commands, give_up_at=give_up_at, check=check, asking=asking)
+        return await self._teach(answers, commands, give_up_at=give_up_at, asking=asking)
 
     async def _teach(
         self,
         answers: list[Any],
         commands: Sequence[Command],
-        by_hash: Sequence[bytes],
         *,
         give_up_at: float,
-        asking: bool,
+        asking: bool = False,
     ) -> list[Any]:
         """The answers, once those who met a server without their script have sent it along."""
         unknown = [place for place, answer in enumerate(answers) if _is_refusal(answer, "NOSCRIPT")]
         if not unknown:
             return answers
-        texts: dict[int, bytes] = {}
-        for place in unknown:  # the text once: those after it find the script by its hash
-            script = commands[place].script
-            texts.setdefault(id(script), (_ASKING if asking else b"") + script.by_text + commands[place].rest)
-        packed_again = [texts.pop(id(commands[place].script), by_hash[place]) for place in unknown]
         asked = [commands[place] for place in unknown]
+        taught: set[Script] = set()
+        data = []
+        for command in asked:  # the text once: those after it find the script by its hash
+            data.append(command.data if command.script in taught else command.by_text)
+            taught.add(command.script)
         try:
-            found = await self._ask(packed_again, asked, give_up_at=give_up_at, check=nothing, asking=asking)
+            found = await self._ask(data, asked, give_up_at=give_up_at, check=nothing, asking=asking)
         except StoreUnavailable as error:
             found = [again(error) for _ in unknown]
         for place, answer in zip(unknown, found, strict=True):
@@ -191,19 +201,19 @@ class Link:
             except BaseException:
                 self._pool.drop(connection)
                 raise
-            for answer in answers:
-                if type(answer) is ServerError and code_of(answer) == "READONLY":
-                    self._pool.drop(connection)
-                    self._leave_server()
-                    return answers
-            self._pool.give(connection)
+            self._give_back(connection, answers)
             return answers
 
-    def _leave_server(self) -> None:
-        """It is no primary any more: what is connected to it is used no more."""
-        for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
-            if (other := reference()) is not None:
-                other.stale = True
+    def _give_back(self, connection: Connection, answers: Sequence[Any]) -> None:
+        """Back to the pool, unless the server is no primary any more: then nothing that leads to it is used again."""
+        for answer in answers:
+            if type(answer) is ServerError and code_of(answer) == "READONLY":
+                self._pool.drop(connection)
+                for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
+                    if (other := reference()) is not None:
+                        other.stale = True
+                return
+        self._pool.give(connection)
 
     def _told(self, answers: Sequence[Any]) -> list[Any]:
         return [
@@ -230,9 +240,9 @@ class Link:
         """Send commands as they are packed, and wait for the replicas behind what has to be confirmed."""
         each = 2 if asking else 1
         count = len(commands) * each
+        if asking:
+            data = [_ASKING + command for command in data]
         if not self._confirmations or not any(command.lasts for command in commands):
-            if count == 1:
-                return await self.send(data[0], count=1, give_up_at=give_up_at, check=check)
             answers = await self.send(b"".join(data), count=count, give_up_at=give_up_at, check=check)
             return answers[each - 1 :: each]
         patience = max(1, int((give_up_at - self._clock.now()) * 1000.0 * _SHARE_OF_WAIT))
@@ -257,7 +267,7 @@ class Link:
             if command.lasts and type(answer) is bytes and letter_of(answer) in _CONFIRMED:
                 outcomes[place] = StoreUnavailable(why, hint="leased_wait asks for that many replicas")
                 if command.undo is not None:
-                    undo[place] = command.undo.script.by_text + command.undo.rest
+                    undo[place] = command.undo.by_text
         if not undo:
             return outcomes
         try:

@@ -20,7 +20,9 @@ class Names:
 
     def record(self, key: str) -> bytes:
         """The name of the record of a key."""
-        return f"{self._prefix}{key.translate(_IN_KEY)}}}".encode()
+        if "{" in key or "}" in key or "%" in key:  # looking is much cheaper than translating
+            key = key.translate(_IN_KEY)
+        return f"{self._prefix}{key}}}".encode()
 
     def key(self, record: bytes) -> str | None:
         """The key whose record has this name; `None` for a name that none has, for others may write there too."""

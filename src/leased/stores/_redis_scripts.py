@@ -42,21 +42,24 @@ class Script:
 
 
 class Command:
-    """A script to run: `name` is the record's, by which a cluster finds the node; `rest` its key and arguments.
+    """A script to run: `name` is the record's, by which a cluster finds the node; `data` is the whole command.
 
     `lasts` says that somebody counts on what it wrote; `undo` is what takes a grant back.
     """
 
-    __slots__ = ("lasts", "name", "rest", "script", "undo")
+    __slots__ = ("data", "lasts", "name", "script", "undo")
 
-    def __init__(
-        self, script: Script, name: bytes, *, rest: bytes, lasts: bool = False, undo: Command | None = None
-    ) -> None:
+    def __init__(self, script: Script, name: bytes, *, data: bytes, lasts: bool = False) -> None:
         self.script = script
         self.name = name
-        self.rest = rest
+        self.data = data
         self.lasts = lasts
-        self.undo = undo
+        self.undo: Command | None = None
+
+    @property
+    def by_text(self) -> bytes:
+        """The command for a server that does not know the script."""
+        return self.script.by_text + self.data[len(self.script.by_hash) :]
 
     @property
     def grants(self) -> bool:
