@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from leased.server.settings import Settings
 from leased.store import Clock, Store
 
 PATIENCE = 20.0
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +47,19 @@ class Running:
 
 @contextmanager
 def running(
-    store: str | Store = "memory:",
+    store: str | Store = "memory",
     *,
     gate: Gate | None = None,
     clock: Clock | None = None,
     port: int = 0,
     **settings: Any,
 ) -> Iterator[Running]:
-    """Run the service over the store of a URL, or a store object for asynchronous callers, while the block runs."""
-    url, given = (store, None) if isinstance(store, str) else ("memory:", store)
+    """Run the service over the store of a URL, or a store object for asynchronous callers, while the block runs.
+
+    By default the store is a memory of its own.
+    """
+    given = None if isinstance(store, str) else store
+    url = store if isinstance(store, str) and store != "memory" else f"memory:service-{next(_numbers)}"
     chosen = Settings(store=url, port=port, **settings)
     loop = asyncio.new_event_loop()
     made: list[Service] = []

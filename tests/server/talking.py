@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,3 +47,40 @@ def ask(
         return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
     finally:
         connection.close()
+
+
+class Caller:
+    """A connection on which one request was sent; its answer may be awaited, or the caller may vanish."""
+
+    def __init__(self, port: int, path: str, body: Any, *, headers: Mapping[str, str] = JSON) -> None:
+        """Connect and send."""
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        text = json.dumps(body).encode()
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(text)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self._socket.sendall("\r\n".join([*lines, "", ""]).encode() + text)
+
+    def answer(self) -> Answer:
+        """Wait for the answer, and close."""
+        answer = http.client.HTTPResponse(self._socket)
+        answer.begin()
+        found = Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        self._socket.close()
+        return found
+
+    def close(self) -> None:
+        """Vanish politely."""
+        self._socket.close()
+
+    def reset(self) -> None:
+        """Vanish with a reset."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+
+def until(condition: Callable[[], object], *, what: str = "it") -> None:
+    """Wait until something can be observed; fail after a while."""
+    give_up_at = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up_at, f"{what} did not happen"
+        time.sleep(0.005)

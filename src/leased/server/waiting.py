@@ -41,6 +41,8 @@ class _Heard:
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `Store`."""
+        if self.retiring:  # woken before its end came: it does not ask again
+            raise shutting_down()
         asked_at = self._clock.now()
         self.asking, self.outcome = True, None
         try:
@@ -50,7 +52,8 @@ class _Heard:
         finally:
             self.asking = False
             if self.retiring and not isinstance(self.outcome, Held) and self.task is not None:
-                self.task.cancel()
+                # Not at once: a task that cancels itself and then ends without another wait loses what it returns.
+                asyncio.get_running_loop().call_soon(self.task.cancel)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -59,7 +62,7 @@ class _Heard:
 class _Wait:
     """One claim in the line, and the requests that listen to what becomes of it."""
 
-    __slots__ = ("claim", "heard", "linger", "listeners", "task", "told", "who")
+    __slots__ = ("claim", "heard", "linger", "listeners", "settled", "task", "who")
 
     def __init__(self, claim: Claim, *, who: str, heard: _Heard) -> None:
         self.claim = claim
@@ -67,7 +70,7 @@ class _Wait:
         self.heard = heard
         self.listeners: set[asyncio.Future[None]] = set()
         self.linger: asyncio.TimerHandle | None = None
-        self.told = False
+        self.settled = False  # what it won was told to somebody, or is handed back
         self.task: asyncio.Task[Hold | Contended]
 
     def retire(self) -> None:
@@ -107,16 +110,13 @@ class Waiting:
         """
         env, most = self._env, self._settings.max_wait_slice
         began, until = env.clock.now(), asyncio.get_running_loop().time() + most
-        found = self._waits.get((claim.key, claim.token))
-        if found is not None and found.claim != claim:
-            self._give_up(found)
-            found = None
+        found, unsure = self._find(claim), False
+        if found is None and not env.lines.waiting(claim.key):
+            outcome, unsure = await self._try(claim, wait=wait, receive=receive)
+            if outcome is not None:
+                return outcome
+            found = self._find(claim)  # a copy of it may have come meanwhile
         if found is None:
-            unsure = False
-            if not env.lines.waiting(claim.key):
-                outcome, unsure = await self._try(claim, wait=wait, receive=receive)
-                if outcome is not None:
-                    return outcome
             found = self._begin(claim, wait=wait - (env.clock.now() - began), who=who, unsure=unsure)
         await self._listen(found, receive, until=until if wait > most else None)
         return await self._answer(found, began=began)
@@ -126,6 +126,20 @@ class Waiting:
         self._draining = True
         for wait in tuple(self._waits.values()):
             wait.retire()
+
+    def _find(self, claim: Claim) -> _Wait | None:
+        """The wait that has begun for this claim already, if it can go on."""
+        found = self._waits.get((claim.key, claim.token))
+        if found is None:
+            return None
+        if found.claim != claim:
+            self._give_up(found)
+            return None
+        if found.heard.retiring and not self._draining:
+            if not found.heard.asking:
+                return None
+            found.heard.retiring = False
+        return found
 
     async def _try(self, claim: Claim, *, wait: float, receive: Receive) -> tuple[Held | Contended | None, bool]:
         """Ask at once where nobody waits before this claim. Without an outcome it has to stand in line after all; then
@@ -196,7 +210,7 @@ class Waiting:
             if timer is not None:
                 timer.cancel()
             wait.listeners.discard(woken)
-            if not wait.listeners and left and not wait.told:
+            if not wait.listeners and left and not wait.settled:
                 self._give_up(wait)
             elif not wait.listeners and not wait.task.done():
                 wait.linger = loop.call_later(self._settings.wait_linger, self._give_up, wait)
@@ -226,12 +240,16 @@ class Waiting:
 
     def _forget(self, wait: _Wait) -> None:
         """It is over, and nobody was told of what it won."""
-        key = wait.claim.key, wait.claim.token
-        if self._waits.get(key) is wait:
-            del self._waits[key]
+        self._take_out(wait)
         hold = wait.hold()
-        if hold is not None and not wait.told:
+        if hold is not None and not wait.settled:
+            wait.settled = True
             self._env.clock.start(engine.drop(self._store, self._env, hold, wait.claim))
+
+    def _take_out(self, wait: _Wait) -> None:
+        key = wait.claim.key, wait.claim.token
+        if self._waits.get(key) is wait:  # else another copy has begun anew
+            del self._waits[key]
 
     async def _answer(self, wait: _Wait, *, began: float) -> Held | Contended:
         clock = self._env.clock
@@ -240,8 +258,8 @@ class Waiting:
             with suppress(LeasedError):  # whom one waits for is only shown
                 seen = await self._store.status(wait.claim.key, timeout=self._env.timeout)
             return Contended(seen, waited=clock.now() - began)
-        wait.told = True
-        self._waits.pop((wait.claim.key, wait.claim.token), None)
+        wait.settled = True
+        self._take_out(wait)
         if wait.task.cancelled():
             raise shutting_down()
         won, outcome, now = wait.task.result(), wait.heard.outcome, clock.now()
