@@ -78,7 +78,7 @@ class _Scheme:
 _REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
 _POSTGRES = _Scheme("leased.stores.postgres", parameters=("table", "pool"))
 _MYSQL = _Scheme("leased.stores.mysql", parameters=("table", "pool"))
-_HTTP = _Scheme("leased.stores.http", parameters=("pool", "insecure", "ca", "cert", "cert_key"))
+_HTTP = _Scheme("leased.stores.http", keeps_line=True, parameters=("pool", "insecure", "ca", "cert", "cert_key"))
 
 _SCHEMES: dict[str, _Scheme] = {
     "memory": _Scheme("leased.stores.memory", joined=False),

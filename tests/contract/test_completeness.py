@@ -10,7 +10,14 @@ import pytest
 from leased.testing.contract import CHECKS
 
 ROOT = Path(__file__).parents[2]
-FILES = ("redis/test_contract.py", "redis/test_cluster.py", "redis/test_sentinel.py", "postgres", "mysql")
+FILES = (
+    "redis/test_contract.py",
+    "redis/test_cluster.py",
+    "redis/test_sentinel.py",
+    "postgres",
+    "mysql",
+    "http/test_contract.py",
+)
 
 # The words that the ids of a test have in common; each must be there once for every check of the contract.
 WHOLE_CONTRACT = [
@@ -34,6 +41,13 @@ WHOLE_CONTRACT = [
     ("mysql/test_contract.py::test_contract[", "plain-", "async"),
     ("mysql/test_contract.py::test_contract[", "joined-", "blocking"),
     ("mysql/test_contract.py::test_contract[", "joined-", "async"),
+    *(
+        ("http/test_contract.py::test_contract[", f"{store}-", face)
+        for store in ("memory", "sqlite", "redis", "postgres")
+        for face in ("blocking", "async")
+    ),
+    ("http/test_contract.py::test_contract_when_joined[", "blocking"),
+    ("http/test_contract.py::test_contract_when_joined[", "async"),
 ]
 # Histories compared with the model, and counts under a lock: at least one of each.
 AT_LEAST_ONE = [
@@ -41,8 +55,9 @@ AT_LEAST_ONE = [
         ("redis", "test_contract.py::test_redis_agrees_with_the_model["),
         ("postgres", "test_contract.py::test_it_agrees_with_the_model["),
         ("mysql", "test_agreement.py::test_"),
+        ("http", "test_contract.py::test_it_agrees_with_the_model["),
     ) for face in ("blocking", "async")),
-    *((f"test_counter.py::test_{who}", store) for store in ("valkey", "postgres", "mariadb") for who in (
+    *((f"test_counter.py::test_{who}", store) for store in ("valkey", "postgres", "mariadb", "service") for who in (
         "threads_lose_no_count[", "tasks_lose_no_count[", "threads_and_tasks_exclude_each_other[",
     )),
 ]  # fmt: skip

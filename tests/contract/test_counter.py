@@ -16,7 +16,7 @@ import leased.aio
 CLIENTS = 8
 ROUNDS = 12
 WAIT = 30.0
-STORES = ("memory", "sqlite", "valkey", "postgres", "mariadb")
+STORES = ("memory", "sqlite", "valkey", "postgres", "mariadb", "service")
 
 
 class Counter:

@@ -89,6 +89,15 @@ def pgbouncer_server(postgres_server: Server) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def service_server() -> Iterator[Server]:
+    """One lock service, over a file of its own, for all tests of this worker."""
+    from tests.servers import lock_service
+
+    with started(lock_service.start) as server:
+        yield server
+
+
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
     """What is entered here is closed when the test ends."""
@@ -133,6 +142,14 @@ def private_pgbouncer(closing: ExitStack) -> Callable[..., Server]:
     from tests.servers import pgbouncer
 
     return _private(pgbouncer.start, closing)
+
+
+@pytest.fixture
+def private_service(closing: ExitStack) -> Callable[..., Server]:
+    """Starts a lock service of this test alone; takes what `lock_service.start` takes."""
+    from tests.servers import lock_service
+
+    return _private(lock_service.start, closing)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ POOL = 4
 LISTENING = 1
 
 
-@pytest.fixture(params=["valkey", "postgres", "mariadb"])
+@pytest.fixture(params=["valkey", "postgres", "mariadb", "service"])
 def proxy(request: pytest.FixtureRequest, proxy_to: Callable[[Server], Proxy]) -> Proxy:
     """A way to a server on which connections are counted."""
     return proxy_to(request.getfixturevalue(f"{request.param}_server"))

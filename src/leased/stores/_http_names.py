@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from leased.checks import shown
@@ -17,16 +18,12 @@ SEPARATOR = "::"
 class Names:
     """The names of keys: those of a namespace begin with it and `::`, those of none are their keys.
 
-    No two namespaces have a name in common, for none of them has `::` in it or a colon at its end.
+    No two namespaces have a name in common: within a namespace, a colon before another one, before a dot or at the end is
+    written `:.`, so that the first two in a row are those after it.
     """
 
     def __init__(self, namespace: str) -> None:
-        if SEPARATOR in namespace or namespace.startswith(":") or namespace.endswith(":"):
-            raise InvalidRequest(
-                f"the namespace {shown(namespace)!r} begins or ends with a colon, or has two in a row",
-                hint=f"keys at a lock service begin with the namespace and {SEPARATOR}",
-            )
-        self._prefix = namespace and namespace + SEPARATOR
+        self._prefix = namespace and re.sub(r":(?=[:.]|\Z)", ":.", namespace) + SEPARATOR
 
     def inside(self, key: str) -> str:
         """What this key is called; `InvalidRequest` if that is longer than a key may be."""

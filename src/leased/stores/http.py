@@ -24,7 +24,7 @@ from leased.model import (
     Renew,
     Status,
 )
-from leased.policy import MAX_LIST_PAGE
+from leased.policy import MAX_FENCING_TOKEN, MAX_LIST_PAGE
 from leased.store import Bell, Outcome, again, unwatched
 from leased.stores._http_answers import understand
 from leased.stores._http_link import Link
@@ -132,6 +132,8 @@ class HttpStore:
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         """See `leased.store`."""
+        if fencing_token is not None and not 0 < fencing_token <= MAX_FENCING_TOKEN:
+            return False  # no lease has such a number, and the service refuses to hear of it
         body = _packed(write_force_release(self._names.inside(key), fencing_token))
         return await self._post("force-release", body, read_forced, timeout=timeout)
 

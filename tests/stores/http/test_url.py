@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from leased.clocks import BlockingClock
 from leased.errors import InvalidRequest
@@ -126,14 +128,26 @@ def test_a_place_is_the_same_however_it_is_written(one: str, other: str, *, same
     assert (place_of(one) == place_of(other)) is same
 
 
-def test_no_two_namespaces_share_a_key() -> None:
-    """S3: a namespace is the beginning of its keys, and no other namespace can begin so."""
-    for wrong in ("a::b", ":a", "a:"):
-        with pytest.raises(InvalidRequest, match="namespace"):
-            Names(wrong)
-    pairs = [("a", "b:c"), ("a:b", "c"), ("a", ":c"), ("a", "c"), ("a:b:c", "d"), ("b", "a::c")]
-    assert len({Names(namespace).inside(key) for namespace, key in pairs}) == len(pairs)
+_TEXT = st.text(alphabet=":.ab", max_size=6)
+
+
+@given(one=st.tuples(_TEXT, _TEXT), other=st.tuples(_TEXT, _TEXT))
+@example(one=("a", "b:c"), other=("a:b", "c"))
+@example(one=("a:", "b"), other=("a", ":b"))
+@example(one=("a::b", "c"), other=("a", "b::c"))
+@example(one=("a:.", "c"), other=("a:", "c"))
+def test_no_two_namespaces_share_a_key(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """S3: a namespace is the beginning of its keys, and no key of another namespace is called the same."""
+    if one != other and one[0] and other[0]:
+        assert Names(one[0]).inside(one[1]) != Names(other[0]).inside(other[1])
+
+
+def test_keys_are_called_as_people_would_call_them() -> None:
+    """What other clients of the service see: the plain key, or the namespace, `::` and the key."""
     assert Names("").inside("a::b") == "a::b"
+    assert Names("staging").inside("nightly:1") == "staging::nightly:1"
+    assert Names("team:staging").inside("k") == "team:staging::k"
+    assert Names("odd:").inside("k") == "odd:.::k"
 
 
 def test_a_key_has_to_fit_with_its_namespace() -> None:
