@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 Kind = Literal["local", "member", "function", "service"]
 """`local` is whoever reaches a service that asks for no credentials; the others are what a credential can stand for."""
@@ -63,9 +64,16 @@ class Gate(Protocol):
         ...
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
-        """Let this principal do that with this key, or raise `AccessDenied` or `RateLimited`, and count nothing then.
+        """Let this principal do that with this key, or raise `AccessDenied`, or `RateLimited` and count nothing then.
 
         `count`: how many operations of this kind the request holds. Release and abandon are never refused.
+        """
+        ...
+
+    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+        """Let a request with this id pass if it is the first or the same again, else raise `RequestConflict`.
+
+        `parameters`: what makes the request what it is, as JSON has it; not the wait, which may have become shorter.
         """
         ...
 
@@ -83,6 +91,9 @@ class OpenGate:
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`: always."""
+
+    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+        """See `Gate`: an id is for tracing only."""
 
     async def close(self) -> None:
         """See `Gate`."""

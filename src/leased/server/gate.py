@@ -1,0 +1,240 @@
+"""The gate of a service with credentials: who asks, whether his budgets, rights and rules let him. It touches no lock.
+
+The order of decisions is the order of a request: credential, budget of the project, attempts of the member, rights of
+the kind of principal, rules. What proves itself by a token of a lease (release, abandon, look) is never refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import ipaddress
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from leased.errors import AccessDenied, InvalidRequest, LeasedError, RateLimited, Unauthenticated
+from leased.server.audit import Audit
+from leased.server.credentials import RuleSet
+from leased.server.keys import PREFIX, Hasher, read_key
+from leased.server.limits import Budget, Meter
+from leased.server.principals import Action, Principal
+from leased.server.registry import Registry
+from leased.server.request_ids import RequestIds
+from leased.server.rights import NEVER_REFUSED, is_ruled, may
+from leased.server.rules import Asked, DenyAll, Rule, compile_rule
+from leased.server.tokens import Tokens
+
+REMEMBERED_FOR = 2.0
+"""Seconds that a credential or rule set is used without asking the registry: as long can a revoked one still work where
+another process revoked it."""
+
+MAX_REMEMBERED = 10_000
+"""Credentials, and rule sets, that are remembered at once."""
+
+ATTEMPTS = Budget(600, 3600.0)
+"""Acquire attempts of one member: ten a minute is more than a person, and less than a loop."""
+
+REQUESTS = Budget(600, 60.0)
+"""Requests of one project, of every kind: renewals of 100 holders with a ttl of 30 s use all of it."""
+
+FAILURES = Budget(60, 60.0)
+"""Requests without a valid credential from one address."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger("leased.server.gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How much each may do: acquire attempts of a member, requests of a project, failed logins from an address."""
+
+    attempts: Budget = ATTEMPTS
+    requests: Budget = REQUESTS
+    failures: Budget = FAILURES
+
+
+class _Memory(Generic[_T]):
+    """What was looked up a moment ago, by name; the oldest makes room."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._known: dict[Any, tuple[_T, float]] = {}
+
+    def get(self, name: Any) -> _T | None:
+        found = self._known.get(name)
+        return found[0] if found is not None and self._now() < found[1] else None
+
+    def put(self, name: Any, value: _T) -> None:
+        self._known.pop(name, None)
+        self._known[name] = (value, self._now() + REMEMBERED_FOR)
+        if len(self._known) > MAX_REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+class AccessGate:
+    """See `Gate`. `wall` gives seconds since the epoch, `now` seconds on a clock that never goes back."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        hasher: Hasher,
+        wall: Callable[[], float],
+        now: Callable[[], float],
+        tokens: Tokens | None = None,
+        budgets: Budgets | None = None,
+        audit_required: bool = True,
+    ) -> None:
+        budgets = budgets or Budgets()
+        self.registry = registry
+        self.hasher = hasher
+        self.wall = wall
+        self.audit = Audit(registry, wall=wall, now=now, required=audit_required)
+        self._tokens = tokens
+        self._attempts = Meter(budgets.attempts, now=now)
+        self._requests = Meter(budgets.requests, now=now)
+        self._failures = Meter(budgets.failures, now=now)
+        self._request_ids = RequestIds(registry, wall=wall)
+        self._principals: _Memory[Principal] = _Memory(now)
+        self._rules: _Memory[Mapping[str, Rule]] = _Memory(now)
+
+    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+        """See `Gate`. A valid credential is never refused for the failures of others at its address."""
+        name = hashlib.sha256((authorization or "").encode(errors="surrogatepass")).digest()
+        known = self._principals.get(name)
+        if known is not None:
+            return known
+        try:
+            principal = await self._identify(authorization)
+        except Unauthenticated:
+            late = self._failures.take(_network(peer))
+            if late > 0:
+                raise _limited("too many requests without a valid credential came from this address", late) from None
+            raise
+        self._principals.put(name, principal)
+        return principal
+
+    async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
+        """See `Gate`."""
+        if action in NEVER_REFUSED:
+            self._requests.spend(principal.project, count)
+            return
+        self._use_budgets(principal, action, count=count)
+        if not may(principal, action):
+            raise self._denied(principal, action, key=key, reason="not a right of this kind of principal")
+        if is_ruled(principal, action):
+            rules = await self._rules_of(principal.project)
+            rule = rules.get(action) if rules else None
+            if rules and rule is None:
+                raise self._denied(principal, action, key=key, reason="the rule set has no rule for it")
+            if rule is not None:
+                verdict = rule.judge(Asked(principal.id, principal.role, key, principal.groups))
+                if not verdict.allowed:
+                    raise self._denied(principal, action, key=key, reason=verdict.error or "the rule says no")
+        if action == "force-release":
+            await self.audit.record(principal, action, target=key)
+
+    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+        """See `Gate`."""
+        await self._request_ids.bind(principal, request_id, parameters)
+
+    async def close(self) -> None:
+        """See `Gate`."""
+        await self.audit.close()
+        if self._tokens is not None:
+            await self._tokens.close()
+        await self.registry.close()
+
+    def forget(self) -> None:
+        """Look everything up anew: something was changed."""
+        self._principals.clear()
+        self._rules.clear()
+
+    async def _identify(self, authorization: str | None) -> Principal:
+        if not authorization:
+            raise Unauthenticated("a credential is needed", hint="send the header Authorization: Bearer lk_…")
+        scheme, _, credential = authorization.partition(" ")
+        credential = credential.strip(" ")
+        if scheme.lower() != "bearer" or not credential:
+            raise Unauthenticated("the credential is not understood", hint="send Authorization: Bearer lk_…")
+        if not credential.startswith(PREFIX):
+            if self._tokens is None:
+                raise Unauthenticated("the credential is no API key", hint="tokens are not set up on this service")
+            return await self._tokens.identify(credential)
+        key = read_key(credential)
+        if key is None:
+            raise Unauthenticated("the API key is not valid")
+        found = await self.registry.credential(key.id)
+        if not self.hasher.matches(key, None if found is None else found.digest) or found is None:
+            raise Unauthenticated("the API key is not valid")
+        if found.revoked_at is not None:
+            raise Unauthenticated("the API key was revoked", hint="ask an admin of the project for a new one")
+        if found.expires_at is not None and self.wall() >= found.expires_at:
+            raise Unauthenticated("the API key has expired", hint="ask an admin of the project for a new one")
+        return found.principal()
+
+    def _use_budgets(self, principal: Principal, action: Action, *, count: int) -> None:
+        """Count the request against its project and, as an attempt, its member: against both or, refused, neither."""
+        late = self._requests.take(principal.project, count)
+        if late > 0:
+            raise _limited(f"the project has used its requests ({self._requests.budget})", late)
+        if action == "acquire" and principal.kind == "member":
+            late = self._attempts.take(f"{principal.project}:{principal.id}", count)
+            if late > 0:
+                self._requests.give_back(principal.project, count)
+                raise _limited(f"{principal.name} has used its acquire attempts ({self._attempts.budget})", late)
+
+    async def _rules_of(self, project: str) -> Mapping[str, Rule]:
+        """The rules by operation; empty where there is no rule set. What cannot be used any more denies."""
+        known = self._rules.get(project)
+        if known is None:
+            rule_set = await self.registry.rule_set(project)
+            known = {} if rule_set is None else _usable(rule_set)
+            self._rules.put(project, known)
+        return known
+
+    def _denied(self, principal: Principal, action: Action, *, key: str, reason: str) -> AccessDenied:
+        """One answer for every reason and every state of the key; the reason is for the audit log alone."""
+        self.audit.denied(principal, action, target=key, detail=reason)
+        return AccessDenied(f"{principal.name} may not do that here: {action}")
+
+
+def _usable(rule_set: RuleSet) -> Mapping[str, Rule]:
+    """The rules of a rule set, and one for `""`, which is no operation: a set is never as good as none."""
+    rules: dict[str, Rule] = {"": DenyAll()}
+    for operation, source in (("acquire", rule_set.acquire), ("renew", rule_set.renew)):
+        if source is not None:
+            rules[operation] = _compiled(source)
+    return rules
+
+
+@functools.lru_cache(maxsize=1000)
+def _compiled(source: str) -> Rule:
+    try:
+        return compile_rule(source)
+    except LeasedError as error:  # it could when it was installed: the library has changed
+        _log.error("an access rule cannot be used any more, and denies: %s", error.message)
+        return DenyAll(error.message)
+
+
+def _limited(what: str, late: float) -> LeasedError:
+    if late == math.inf:
+        return InvalidRequest(f"{what}; so many operations never pass at once", hint="send smaller batches")
+    return RateLimited(what, retry_after=late)
+
+
+def _network(peer: str) -> str:
+    """The address, or of an IPv6 address the network: whoever has one has all of it."""
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address), 64), strict=False))
+    return str(address)
