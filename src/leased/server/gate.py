@@ -140,9 +140,9 @@ class AccessGate:
         if action == "force-release":
             await self.audit.record(principal, action, target=key)
 
-    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+    async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """See `Gate`."""
-        await self._request_ids.bind(principal, request_id, parameters)
+        await self._request_ids.bind(principal, request_id, parameters=parameters)
 
     async def close(self) -> None:
         """See `Gate`."""

@@ -73,13 +73,13 @@ class Meter:
         late = full_at - now - self._span
         if late > 0:
             return math.inf if count > self.budget.at_once else late / _NANOSECONDS + 1e-6
-        self._keep(name, full_at)
+        self._keep(name, full_at, now=now)
         return 0.0
 
     def spend(self, name: str, count: int = 1) -> None:
         """Use the budget `count` times, or what is left of it: for what is counted and never refused."""
         name, now = self._known(name), self._instant()
-        self._keep(name, min(max(self._level(name), now) + count * self._step, now + self._span))
+        self._keep(name, min(max(self._level(name), now) + count * self._step, now + self._span), now=now)
 
     def give_back(self, name: str, count: int = 1) -> None:
         """Undo a `take` of just now."""
@@ -98,11 +98,10 @@ class Meter:
         """When the budget is full again. Who is new may have used the shared one, and starts where that stands."""
         return self._full_at.get(name) or self._full_at.get(_OTHERS, 0)
 
-    def _keep(self, name: str, full_at: int) -> None:
+    def _keep(self, name: str, full_at: int, *, now: int) -> None:
         """Remember a name, as the one that was used last, and forget some that are full: they need no memory."""
         self._full_at.pop(name, None)
         self._full_at[name] = full_at
-        now = self._instant()
         for _ in range(_CLEANED_AT_ONCE):
             oldest = next(iter(self._full_at))
             if self._full_at[oldest] > now:

@@ -70,7 +70,7 @@ class Gate(Protocol):
         """
         ...
 
-    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+    async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """Let a request with this id pass if it is the first or the same again, else raise `RequestConflict`.
 
         `parameters`: what makes the request what it is, as JSON has it; not the wait, which may have become shorter.
@@ -92,7 +92,7 @@ class OpenGate:
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`: always."""
 
-    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+    async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """See `Gate`: an id is for tracing only."""
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ class RequestIds:
         self._wall = wall
         self._known: dict[tuple[str, str], tuple[bytes, float]] = {}
 
-    async def bind(self, principal: Principal, request_id: str, parameters: Mapping[str, Any]) -> None:
+    async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """Let this request pass if it is the first with its id, or the same again; else raise `RequestConflict`.
 
         `parameters` is what makes the request what it is, as JSON has it: not the wait, which a repeated request has

@@ -147,7 +147,7 @@ async def test_a_request_id_belongs_to_one_request_of_one_principal() -> None:
     ids = RequestIds(shelf, wall=watch)
     asked = {"key": "k", "token": "t" * 32, "ttlMs": 30_000}
     for _ in range(3):
-        await ids.bind(ADA, "r1", asked)
+        await ids.bind(ADA, "r1", parameters=asked)
     assert shelf.calls == 1
     for principal, parameters in [
         (BOB, asked),
@@ -158,16 +158,16 @@ async def test_a_request_id_belongs_to_one_request_of_one_principal() -> None:
         (Principal("p", "function", "ada"), asked),
     ]:
         with pytest.raises(RequestConflict) as caught:
-            await ids.bind(principal, "r1", parameters)
+            await ids.bind(principal, "r1", parameters=parameters)
         assert "ada" not in str(caught.value)
-    await ids.bind(Principal("q", "member", "ada"), "r1", asked)
+    await ids.bind(Principal("q", "member", "ada"), "r1", parameters=asked)
     with pytest.raises(RequestConflict):
-        await RequestIds(shelf, wall=watch).bind(BOB, "r1", asked)
+        await RequestIds(shelf, wall=watch).bind(BOB, "r1", parameters=asked)
     watch.time += 599
     with pytest.raises(RequestConflict):
-        await ids.bind(BOB, "r1", asked)
+        await ids.bind(BOB, "r1", parameters=asked)
     watch.time += 1
-    await ids.bind(BOB, "r1", asked)
+    await ids.bind(BOB, "r1", parameters=asked)
 
 
 async def test_remembered_request_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ async def test_remembered_request_ids_are_bounded(monkeypatch: pytest.MonkeyPatc
     shelf, watch = Shelf(), Watch()
     ids = RequestIds(shelf, wall=watch)
     for number in range(100):
-        await ids.bind(ADA, f"r{number}", {"key": "k"})
+        await ids.bind(ADA, f"r{number}", parameters={"key": "k"})
     assert len(ids._known) == 10
     with pytest.raises(RequestConflict):
-        await ids.bind(BOB, "r0", {"key": "k"})
+        await ids.bind(BOB, "r0", parameters={"key": "k"})

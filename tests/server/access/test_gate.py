@@ -16,7 +16,7 @@ from leased.errors import (
 )
 from leased.server import gate as gates
 from leased.server.credentials import RuleSet
-from leased.server.gate import ATTEMPTS, REMEMBERED_FOR, REQUESTS, Budgets
+from leased.server.gate import ATTEMPTS, REMEMBERED_FOR, REQUESTS, AccessGate, Budgets
 from leased.server.limits import Budget
 from leased.server.principals import Action, Gate, Principal
 from leased.server.rights import NEVER_REFUSED
@@ -29,7 +29,7 @@ ADA = Principal("p", "member", "ada")
 def test_it_is_a_gate() -> None:
     """11: what the service asks is what this answers."""
     found: Gate = World().gate
-    assert found
+    assert isinstance(found, AccessGate)
 
 
 async def test_a_key_stands_for_its_principal() -> None:
@@ -353,7 +353,7 @@ async def test_a_batch_that_never_fits_is_a_mistake() -> None:
 async def test_a_request_id_is_bound_by_the_gate() -> None:
     """O6, SEC19: the same request again passes, another one with its id does not."""
     world = World(budgets=PLENTY)
-    await world.gate.bind(ADA, "r1", {"key": "k"})
-    await world.gate.bind(ADA, "r1", {"key": "k"})
+    await world.gate.bind(ADA, "r1", parameters={"key": "k"})
+    await world.gate.bind(ADA, "r1", parameters={"key": "k"})
     with pytest.raises(RequestConflict):
-        await world.gate.bind(ADA, "r1", {"key": "l"})
+        await world.gate.bind(ADA, "r1", parameters={"key": "l"})
