@@ -1,0 +1,64 @@
+"""Settings of the service: where they come from, and what cannot go together."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from leased.errors import InvalidRequest
+from leased.server.settings import PREFIX, Settings, read_settings
+
+
+def test_the_environment_names_every_setting() -> None:
+    """Each setting can be given as `LEASED_SERVE_` and its name; what is given directly counts more."""
+    given = {"MAX_WAITERS": "7", "INSECURE": "yes", "IDLE_TIMEOUT": "1m30s", "ALLOWED_HOSTS": "a,b", "KEYS": "any"}
+    settings = read_settings({PREFIX + name: text for name, text in given.items()}, port=1, host=None)
+    assert (settings.max_waiters, settings.insecure, settings.idle_timeout) == (7, True, 90.0)
+    assert (settings.allowed_hosts, settings.keys, settings.port, settings.host) == (("a", "b"), "any", 1, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PORTS", "1"),
+        ("PORT", "65536"),
+        ("PORT", "-1"),
+        ("PORT", "x"),
+        ("INSECURE", "maybe"),
+        ("KEYS", "some"),
+        ("DRAIN", ""),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, text: str) -> None:
+    """A setting that does not exist or cannot be read is told by its name."""
+    with pytest.raises(InvalidRequest, match=name.lower() if name != "PORTS" else "LEASED_SERVE_PORTS"):
+        read_settings({PREFIX + name: text})
+
+
+def test_strangers_need_credentials() -> None:
+    """§7: another address than a loopback one demands credentials or an explicit `insecure`."""
+    for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
+        assert read_settings({}, host=host).host == host
+    for host in ("0.0.0.0", "::", "192.0.2.1", "locks.example", ""):
+        with pytest.raises(InvalidRequest, match="loopback"):
+            read_settings({}, host=host)
+        assert read_settings({}, host=host, insecure=True).insecure
+        assert read_settings({}, host=host, registry="keys.db").host == host
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    """TLS needs a certificate; the shortest ttl is not above the longest."""
+    for wrong in ({"tls_key": "k"}, {"tls_client_authority": "a"}, {"min_ttl": 100.0, "max_ttl": 50.0}):
+        with pytest.raises(InvalidRequest):
+            read_settings({}, **wrong)
+
+
+def test_every_setting_says_what_it_is() -> None:
+    """The source has a text below each setting: the page of settings is made of them. Secrets are not shown."""
+    source = (Path(__file__).parents[2] / "src/leased/server/settings.py").read_text()
+    for one in fields(Settings):
+        assert f"\n    {one.name}: " in source
+        assert source.partition(f"\n    {one.name}: ")[2].split("\n", 2)[1].strip().startswith('"""'), one.name
+    assert "hush" not in repr(Settings(store="redis://:hush@h", metrics_token="hush"))
