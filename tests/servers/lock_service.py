@@ -1,4 +1,4 @@
-"""The lock service as a process of its own, as its users start it: `leased serve`. It keeps locks in a file beside it."""
+"""The lock service as a process of its own, as users start it: `leased serve`. It keeps locks in a file of its own."""
 
 from __future__ import annotations
 

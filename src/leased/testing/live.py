@@ -11,6 +11,7 @@ from typing import Any, cast
 from leased.clocks import BlockingClock, now
 from leased.errors import LeasedError
 from leased.model import Abandon, Acquire, Claim, Contended, Held, Operation
+from leased.policy import MAX_KEY_LENGTH
 from leased.store import Outcome, Store
 from leased.targets import Target, open_store
 from leased.testing.worlds import Face, Place, World
@@ -52,6 +53,8 @@ def live(target: Target, face: Face) -> Place:
     else:
         target = replace(target, options=replace(target.options, clock=BlockingClock()))
 
+    added = len(namespace) + len("::") if target.scheme in ("http", "https") else 0  # there it is a part of the key
+
     def open_in(name: str) -> Store:
         inside = f"{namespace}:{name}" if name else namespace
         return open_store(replace(target, options=replace(target.options, namespace=inside)), face=face.name)
@@ -73,6 +76,7 @@ def live(target: Target, face: Face) -> Place:
             unit=_UNIT,
             prefix=f"{secrets.token_hex(4)}/",
             closable=target.scheme != "memory",  # there the data is the process's, and stays for others to use
+            longest_key=MAX_KEY_LENGTH - added,
             before_end=give_back,
         )
 

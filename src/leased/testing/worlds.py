@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from leased.clocks import step
+from leased.policy import MAX_KEY_LENGTH
 from leased.store import Store
 from leased.stores.memory import MemoryStore
 from leased.testing.clocks import MovableClock
@@ -122,7 +123,7 @@ class World:
     `numbers` says what a fencing token is above: the key's last one or that of the whole store. `marks` says where an
     ended token is remembered: with its key, as that is the only one it is ever for, or by itself. `size` counts the
     records and marks that the store keeps. `lasting` says that data outlives the clients, `closable` that a client
-    refuses calls once closed. `before_end` runs when the check is over, `end` when all clients are closed.
+    refuses calls once closed. `longest_key` is how many characters a key may have here. `before_end` runs when the check is over, `end` when all clients are closed.
     """
 
     face: Face
@@ -137,6 +138,7 @@ class World:
     size: Callable[[], int] | None = None
     lasting: bool = True
     closable: bool = True
+    longest_key: int = MAX_KEY_LENGTH
     before_end: Callable[[], Coroutine[Any, Any, None]] | None = None
     end: Callable[[], None] | None = None
     store: Store = field(init=False)

@@ -13,7 +13,7 @@ from tests.faces.world import Async, Blocking, Face, done
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
 
-KINDS = ("valkey", "postgres", "mariadb")
+KINDS = ("valkey", "postgres", "mariadb", "service")
 
 
 @dataclass

@@ -69,16 +69,17 @@ async def check_keys_that_begin_alike_do_not_meet(world: World) -> None:
 
 
 async def check_the_longest_keys_fit(world: World) -> None:
-    """Keys and owners of 255 characters work whatever those are made of, and differ in their last one."""
+    """Keys and owners of 255 characters (keys with what a namespace adds to them) work whatever those are made of, and
+    differ in their last one."""
     client = Client(world.store)
     for character in ("k", "\u00e4", "\u6f22", "\U0001f512"):
         start = world.fresh_key(":")
-        filler = character * (MAX_KEY_LENGTH - len(start) - 1)
+        filler = character * (world.longest_key - len(start) - 1)
         one, other = (
             new_claim(start + filler + last, ttl=9 * world.unit, owner=character * MAX_KEY_LENGTH)
             for last in (character, "x")
         )
-        expect(len(one.key) == len(other.key) == MAX_KEY_LENGTH, "the keys of this check have the full length")
+        expect(len(one.key) == len(other.key) == world.longest_key, "the keys of this check have the full length")
         await client.granted(one)
         await client.granted(other)
         equal((await client.status(one.key)).owner, character * MAX_KEY_LENGTH, what="the longest owner")
