@@ -7,7 +7,7 @@ from typing import Any
 
 from leased.checks import shown
 from leased.errors import InvalidRequest
-from leased.server.credentials import RuleSet, check_rule_set
+from leased.server.credentials import RuleSet, check_name, check_rule_set
 from leased.wire import Body
 
 RESOURCE = "lock"
@@ -39,14 +39,14 @@ def read_rule_set(found: object, *, project: str = "") -> RuleSet:
     about = _table(top.get("ruleSet"), "ruleSet", known=("name", "resourceType"))
     rules = _table(top.get("rules", {}), "rules", known=(RESOURCE,))
     sources = _table(rules.get(RESOURCE, {}), f"rules.{RESOURCE}", known=OPERATIONS)
-    if about.get("resourceType") != RESOURCE:
-        raise InvalidRequest(
-            f"ruleSet.resourceType is {shown(about.get('resourceType'))}, not {RESOURCE!r}", hint=_SHAPE
-        )
+    kind = about.get("resourceType")
+    if kind != RESOURCE:
+        raise InvalidRequest(f"ruleSet.resourceType is {shown(kind)}, not {RESOURCE!r}", hint=_SHAPE)
     for operation, source in sources.items():
         if not isinstance(source, str):
             raise InvalidRequest(f"rules.{RESOURCE}.{operation} is no text", hint=_SHAPE)
-    return check_rule_set(RuleSet(project, str(about.get("name", "")), sources.get("acquire"), sources.get("renew")))
+    name = check_name(about.get("name"), what="rule set")
+    return check_rule_set(RuleSet(project, name, sources.get("acquire"), sources.get("renew")))
 
 
 def write_rule_set(rule_set: RuleSet) -> Body:
