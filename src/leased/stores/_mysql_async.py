@@ -51,6 +51,10 @@ class AsyncLink:
         self._asking = False
         return Answer(connection._result.rows or (), changed, connection.insert_id())
 
+    def idle(self) -> bool:
+        """Whether no exchange is open."""
+        return not self._asking and not self._transport.is_closing()
+
     def usable(self) -> bool:
         """Nothing comes unasked while all is well: what can be read is the end, or the news of it."""
         return not self._asking and not self._transport.is_closing() and not self._unasked.poll(0)

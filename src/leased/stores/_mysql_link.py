@@ -159,6 +159,10 @@ class BlockingLink:
         self._asking = False
         return Answer(connection._result.rows or (), changed, connection.insert_id())
 
+    def idle(self) -> bool:
+        """Whether no exchange is open."""
+        return not self._asking
+
     def usable(self) -> bool:
         """Nothing comes unasked while all is well: what can be read is the end, or the news of it."""
         return not self._asking and not self._unasked.poll(0)

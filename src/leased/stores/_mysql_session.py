@@ -31,6 +31,10 @@ class Link(Protocol):
         """The answer within so many seconds, or `Trouble`."""
         ...
 
+    def idle(self) -> bool:
+        """Whether no exchange is open."""
+        ...
+
     def usable(self) -> bool:
         """See `leased.stores._pool`."""
         ...
@@ -92,6 +96,10 @@ class MysqlSession:
         self._at_once = at_once
         self._within = False
         self._now = 0
+
+    def idle(self) -> bool:
+        """See `Session`."""
+        return not self._within and self._link.idle()
 
     def usable(self) -> bool:
         """See `Session`."""

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from leased.model import Assurance
-from leased.stores._postgres_statements import Statement
+from leased.stores._postgres_statements import statement
 from leased.stores._postgres_wire import Wire
 
-_QUESTION = Statement(
-    b"""SELECT pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting('fsync'),
+_QUESTION = statement(
+    """SELECT pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting('fsync'),
     current_setting('full_page_writes'), current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names'), current_setting('server_version'),
     (SELECT count(*) FROM pg_stat_replication)::text""",
-    (),
     writes=False,
-    name=b"leased_assurance",
-)
-
-# The server keeps the plans of prepared statements. One that was made while the tables were small would go through all
-# of them later on; these settings of our own session leave only ways that look up keys.
-_LOOK_UP = Statement(
-    b"""SELECT set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
-    set_config('enable_mergejoin', 'off', false)""",
-    (),
-    writes=False,
-    name=b"leased_look_up",
 )
 
 
@@ -35,9 +23,7 @@ async def read_server(wire: Wire, until: float, *, clock_margin: float) -> Assur
     # A pooler tells a number of its own. Behind it every transaction may meet another server process.
     wire.prepares = str(wire.connection.backend_pid) == backend
     notes = [f"PostgreSQL {version}"]
-    if wire.prepares:
-        await wire.ask(_LOOK_UP, (), until=until)
-    else:
+    if not wire.prepares:
         notes.append("through a pooler: waiters notice releases by asking again, not by push")
     if standby == "true":
         notes.append("this is a standby, which grants nothing until it is promoted")

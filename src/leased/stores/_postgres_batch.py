@@ -67,7 +67,7 @@ class ForMany:
             )
             INSERT INTO {record} AS r ({", ".join(COLUMNS)})
             SELECT $1, a.key, a.token, a.owner, a.held_by, a.metadata, {now}, 0, {now}, a.length, a.closed, a.max_hold,
-                a.ttl, a.hold_at_least, a.lock_delay, a.late, false, 0, 0, {self.say.day(f"{now} + a.closed")}
+                a.ttl, a.hold_at_least, a.lock_delay, a.late, false, 0, 0
             FROM set_config('lock_timeout', $14, true), a
             WHERE a.key IN (SELECT key FROM mine) OR a.key NOT IN (SELECT key FROM there)
             ORDER BY a.key
@@ -86,7 +86,6 @@ class ForMany:
     def extend(self) -> Statement:
         """Renew the leases that go on."""
         record, now = self.say.record, self.say.now
-        closed = "greatest(e.expires_in + r.lock_delay, r.hold_at_least)"
         return statement(
             f"""
             WITH mine AS MATERIALIZED (
@@ -96,8 +95,8 @@ class ForMany:
                         AND r.renewal < a.number AND {now} < r.acquired_at + r.expires_in FOR UPDATE SKIP LOCKED
                 ) AS r
             )
-            UPDATE {record} AS r SET renewal = m.number, ttl = m.ttl, (expires_in, free_in, swept_from) = (
-                SELECT e.expires_in, {closed}, {self.say.day(f"r.acquired_at + {closed}")}
+            UPDATE {record} AS r SET renewal = m.number, ttl = m.ttl, (expires_in, free_in) = (
+                SELECT e.expires_in, greatest(e.expires_in + r.lock_delay, r.hold_at_least)
                 FROM (SELECT least({now} - r.acquired_at + m.ttl, r.max_hold) AS expires_in OFFSET 0) AS e
             )
             FROM mine AS m WHERE r.ctid = m.place

@@ -14,7 +14,10 @@ STATEMENT_GONE = frozenset({"26000", "42P05"})
 """A prepared statement that is not there, or is there already: connections are shared by a pooler."""
 
 LOCKED = "55P03"
-_UNDONE = frozenset({"40001", "40P01", "25P02"}) | STATEMENT_GONE
+TOO_LATE = "22P02"
+"""How a release ends that waited until its lease had ended: it makes a number of a text (see `Statements.free`)."""
+
+_UNDONE = frozenset({"40001", "40P01", "25P02", TOO_LATE}) | STATEMENT_GONE
 _RACED = frozenset({"42P07", "23505", "42710", "XX000", "42P06"})
 _SCHEMA = "make the tables with what 'leased schema URL' prints"
 _ADVICE = {

@@ -9,7 +9,8 @@ from leased.clocks import step
 from leased.errors import StoreUnavailable
 from leased.store import Bell, Clock, unwatched
 from leased.stores._postgres_failures import broken, from_result
-from leased.stores._postgres_wire import Address, BlockingWaiting, Wire, connect
+from leased.stores._postgres_waiting import BlockingWaiting
+from leased.stores._postgres_wire import Address, Wire, connect
 from leased.stores._push import Feed, Listener, listener
 
 _CONNECT_TIME = 5.0

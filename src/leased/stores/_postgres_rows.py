@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from leased.stores._sql_record import Record, Seen
+from leased.model import Terms
+from leased.stores._sql_record import SECOND, Record, Seen, written_terms
 
 TRUE, FALSE = b"\1", b"\0"
 
@@ -14,9 +16,30 @@ def whole(value: int) -> bytes:
     return value.to_bytes(8, "big", signed=True)
 
 
+def number_in(value: bytes) -> int:
+    """The whole number that these 8 bytes are."""
+    return int.from_bytes(value, "big", signed=True)
+
+
 def flag(*, value: bool) -> bytes:
     """Yes or no."""
     return TRUE if value else FALSE
+
+
+class Written(NamedTuple):
+    """What a claim writes of its terms, from `held_by` to `lock_delay`, and in seconds its ttl and its length."""
+
+    values: tuple[bytes, ...]
+    ttl: float
+    length: float
+
+
+@lru_cache(maxsize=256)  # as `written_terms`
+def binary_terms(seconds: float, terms: Terms) -> Written:
+    """The terms of a claim for so many seconds."""
+    held_by, metadata, *numbers = written_terms(seconds, terms)
+    length, _, _, ttl, *_ = numbers
+    return Written((held_by, metadata, *map(whole, numbers)), ttl / SECOND, length / SECOND)
 
 
 class Row(NamedTuple):
@@ -32,7 +55,7 @@ class Row(NamedTuple):
 
     def number(self, column: int) -> int:
         """The whole number there."""
-        return int.from_bytes(self.result.get_value(self.place, column), "big", signed=True)
+        return number_in(self.result.get_value(self.place, column))
 
     def text(self, column: int) -> str | None:
         """The text there; `None` for a null."""

@@ -13,11 +13,10 @@ from leased.stores._sql_record import REPLAY, RETENTION, SECOND
 BYTES, NUMBER, FLAG, TEXT = 17, 20, 16, 25
 """Types of parameters, by their numbers in every PostgreSQL."""
 
-DAY = 86_400 * SECOND
 COLUMNS = (
     "namespace", "key", "token", "owner", "held_by", "metadata", "fencing_token", "renewal", "acquired_at",
     "expires_in", "free_in", "max_hold", "ttl", "hold_at_least", "lock_delay", "late", "forced", "marked_until",
-    "watched_until", "swept_from",
+    "watched_until",
 )  # fmt: skip
 SEEN = COLUMNS[2:18]
 
@@ -30,12 +29,14 @@ class Statement:
     types: tuple[int, ...]
     writes: bool
     name: bytes
+    binary: tuple[int, ...]  # that its parameters are sent so, each of them
 
 
 def statement(text: str, *types: int, writes: bool = True) -> Statement:
+    """The statement of this text."""
     encoded = " ".join(text.split()).encode()
     # Named by all of its text: two programs that meet on one connection can only mean the same by the same name.
-    return Statement(encoded, types, writes, b"leased_" + sha256(encoded).hexdigest()[:40].encode())
+    return Statement(encoded, types, writes, b"leased_" + sha256(encoded).hexdigest()[:40].encode(), (1,) * len(types))
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,17 @@ class Statements:
     """All statements on the tables `record` and `mark`, quoted names, with a clock that is `ahead` µs of the server's.
 
     A time that decides is read after every wait: the conditions and values of ON CONFLICT DO UPDATE are evaluated on
-    the locked row, those of a plain UPDATE before it waits. That is why also a renewal and a release are written as an
-    insert (of the row that is there) that conflicts. `lock_timeout` set for the transaction ends a wait at the server.
+    the locked row, those of a plain UPDATE before it waits. That is why also a renewal is written as an insert (of the
+    row that is there) that conflicts, and why a release looks at the clock once more when it is done.
+
+    `bounded`: `grant_first`, `grant`, `extend`, `free` and `expect` have one more parameter, the last: how long they
+    wait for a lock. Without it they wait for as long as the settings of the session say.
     """
 
     record: str
     mark: str
     ahead: int = 0
+    bounded: bool = True
 
     @property
     def now(self) -> str:
@@ -75,7 +80,7 @@ class Statements:
         key = "r.namespace || decode('00', 'hex') || r.key"
         return f"pg_notify('{self._channels}' || left(encode(sha256({key}), 'hex'), 40), '')::text"
 
-    @property
+    @cached_property
     def _channels(self) -> str:
         return f"leased_{sha256(self.record.encode()).hexdigest()[:8]}_"
 
@@ -83,9 +88,16 @@ class Statements:
         """Where releases of a key are told: a hint, so a hash of it may do."""
         return self._channels + sha256(namespace + b"\0" + key).hexdigest()[:40]
 
-    def day(self, free_at: str) -> str:
-        """The first day on which the row of a key that opens then may be swept."""
-        return f"(({free_at} + {RETENTION}) / {DAY} + 1)"
+    def over(self, row: str, *, now: str) -> str:
+        """Whether nobody needs a record any more, not even for its fencing token."""
+        return (
+            f"{row}.acquired_at + {row}.free_in + {RETENTION} <= {now} AND {row}.marked_until <= {now}"
+            f" AND {row}.watched_until <= {now}"
+        )
+
+    def _bound(self, place: int, joined: str) -> str:
+        """Bounds the waits of a statement by parameter `place`. It is evaluated before any row is locked."""
+        return f"{joined} set_config('lock_timeout', ${place}, true)" if self.bounded else ""
 
     @cached_property
     def granted(self) -> str:
@@ -95,22 +107,40 @@ class Statements:
             fencing_token = greatest(r.fencing_token + 1, {self.now}), renewal = 0, acquired_at = {self.now},
             expires_in = excluded.expires_in, free_in = excluded.free_in, max_hold = excluded.max_hold,
             ttl = excluded.ttl, hold_at_least = excluded.hold_at_least, lock_delay = excluded.lock_delay,
-            late = excluded.late, forced = false, swept_from = {self.day(f"{self.now} + excluded.free_in")}
+            late = excluded.late, forced = false
         """
 
     @cached_property
+    def _claimed(self) -> str:
+        """Inserts the row of a claim."""
+        return f"""
+            INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
+            SELECT $1, $2, $3, $4, $5, $6, {self.now}, 0, {self.now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0
+            {self._bound(14, "FROM")}
+        """
+
+    def _claiming(self, text: str) -> Statement:
+        return statement(text, *(BYTES,) * 6, *(NUMBER,) * 6, FLAG, *self._with_bound)
+
+    @property
+    def _with_bound(self) -> tuple[int, ...]:
+        return (TEXT,) if self.bounded else ()
+
+    @cached_property
+    def grant_first(self) -> Statement:
+        """Grant a key that has no row: the fencing token is the instant. One that has a row is left alone."""
+        return self._claiming(f"{self._claimed} ON CONFLICT (namespace, key) DO NOTHING RETURNING r.fencing_token")
+
+    @cached_property
     def grant(self) -> Statement:
-        """Grant an open key that nothing has to be looked up for.
+        """Grant an open key that nothing has to be looked up for, with a row or without.
 
         Of one that is seen to be taken the row is not even locked: that would be a commit to wait for, and a queue of
         all who ask.
         """
-        return statement(
+        return self._claiming(
             f"""
-            INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, $2, $3, $4, $5, $6, {self.now}, 0, {self.now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0,
-                {self.day(f"{self.now} + $8")}
-            FROM set_config('lock_timeout', $14, true)
+            {self._claimed}
             WHERE NOT EXISTS (
                 SELECT FROM {self.record} WHERE namespace = $1 AND key = $2 AND acquired_at + free_in > {self.then}
             )
@@ -118,31 +148,20 @@ class Statements:
             WHERE r.acquired_at + r.free_in <= {self.now} AND r.marked_until <= {self.now}
                 AND NOT r.late AND r.token IS DISTINCT FROM excluded.token
             RETURNING r.fencing_token, r.acquired_at + r.expires_in, {self.now}
-            """,
-            *(BYTES,) * 6,
-            *(NUMBER,) * 6,
-            FLAG,
-            TEXT,
+            """
         )
-
-    def _conflicting(self, asking: int) -> str:
-        """The insert of the row that is there; parameter `asking` is the longest wait for its lock."""
-        columns = ", ".join(f"s.{column}" for column in COLUMNS)
-        return f"""
-            INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
-            SELECT {columns} FROM set_config('lock_timeout', ${asking}, true), {self.record} AS s
-            WHERE s.namespace = $1 AND s.key = $2 AND s.token = $3
-            ON CONFLICT (namespace, key) DO UPDATE
-        """
 
     @cached_property
     def extend(self) -> Statement:
         """Renew a lease that goes on. Both times come from one reading of the clock."""
+        columns = ", ".join(f"s.{column}" for column in COLUMNS)
         return statement(
             f"""
-            {self._conflicting(6)} SET renewal = $4, ttl = $5, (expires_in, free_in, swept_from) = (
-                SELECT e.expires_in, greatest(e.expires_in + r.lock_delay, r.hold_at_least),
-                    {self.day("r.acquired_at + greatest(e.expires_in + r.lock_delay, r.hold_at_least)")}
+            INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
+            SELECT {columns} FROM {self.record} AS s {self._bound(6, "CROSS JOIN")}
+            WHERE s.namespace = $1 AND s.key = $2 AND s.token = $3
+            ON CONFLICT (namespace, key) DO UPDATE SET renewal = $4, ttl = $5, (expires_in, free_in) = (
+                SELECT e.expires_in, greatest(e.expires_in + r.lock_delay, r.hold_at_least)
                 FROM (SELECT least({self.now} - r.acquired_at + $5, r.max_hold) AS expires_in OFFSET 0) AS e
             )
             WHERE r.token = $3 AND r.renewal < $4 AND {self.now} < r.acquired_at + r.expires_in
@@ -150,23 +169,29 @@ class Statements:
             """,
             *(BYTES,) * 3,
             *(NUMBER,) * 2,
-            TEXT,
+            *self._with_bound,
         )
 
     @cached_property
     def free(self) -> Statement:
-        """Release a lease that goes on and whose token need not be marked, and tell whoever listens.
+        """Release a lease that goes on and whose token need not be marked, and tell channel $4 if somebody listens.
 
-        Its row is kept as if the lease had lasted to its end: nothing more is to be computed or indexed.
+        If the lease ended while this waited for its row, the statement fails, and so undoes itself: see `TOO_LATE`.
         """
         return statement(
             f"""
-            {self._conflicting(4)} SET token = NULL, free_in = greatest({self.now} - r.acquired_at, r.hold_at_least)
-            WHERE r.token = $3 AND NOT r.late AND {self.now} < r.acquired_at + r.expires_in
-            RETURNING r.token IS NULL, CASE WHEN r.watched_until > {self.now} THEN {self.told} END
+            UPDATE {self.record} AS r
+            SET token = NULL, free_in = greatest({self.now} - r.acquired_at, r.hold_at_least)
+            {self._bound(5, "FROM")}
+            WHERE r.namespace = $1 AND r.key = $2 AND r.token = $3 AND NOT r.late
+                AND {self.now} < r.acquired_at + r.expires_in
+            RETURNING CASE WHEN {self.now} >= r.acquired_at + r.expires_in
+                THEN ('leased: this release waited until its lease had ended, ' || r.expires_in)::int::text
+                WHEN r.watched_until > {self.now} THEN pg_notify($4, '')::text END
             """,
             *(BYTES,) * 3,
             TEXT,
+            *self._with_bound,
         )
 
     @cached_property
@@ -208,8 +233,7 @@ class Statements:
         return statement(
             f"""
             INSERT INTO {self.record} ({", ".join(COLUMNS)})
-            VALUES ($1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, 0,
-                {self.day(self.now)})
+            VALUES ($1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, 0)
             ON CONFLICT (namespace, key) DO NOTHING
             """,
             *(BYTES,) * 2,
@@ -229,7 +253,7 @@ class Statements:
         values = ", ".join(f"${place}" for place in range(3, 19))
         return statement(
             f"""
-            UPDATE {self.record} SET ({", ".join(columns)}, swept_from) = ({values}, {self.day("$9 + $11")})
+            UPDATE {self.record} SET ({", ".join(columns)}) = ({values})
             WHERE namespace = $1 AND key = $2
             """,
             *(BYTES,) * 6,
@@ -270,15 +294,14 @@ class Statements:
         return statement(
             f"""
             INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, {self.now} + $3,
-                {self.day(self.now)}
-            FROM set_config('lock_timeout', $4, true)
+            SELECT $1, $2, NULL, NULL, '', '{{}}', 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, 0, {self.now} + $3
+            {self._bound(4, "FROM")}
             ON CONFLICT (namespace, key) DO UPDATE SET watched_until = excluded.watched_until
             WHERE r.watched_until < excluded.watched_until - $3 / 2
             """,
             *(BYTES,) * 2,
             NUMBER,
-            TEXT,
+            *self._with_bound,
         )
 
     @cached_property
@@ -308,15 +331,26 @@ class Statements:
 
     @cached_property
     def sweep(self) -> Statement:
-        """Delete records that are over."""
+        """Delete what is over of the next $3 records after $1 and $2, by namespace and key; the last of those records,
+        if there are so many. It goes by key because an index by time would cost every grant."""
         return statement(
             f"""
-            DELETE FROM {self.record} WHERE (namespace, key) IN (
-                SELECT namespace, key FROM {self.record} WHERE swept_from <= {self.then} / {DAY}
-                ORDER BY swept_from LIMIT $1 FOR UPDATE SKIP LOCKED
-            ) AND acquired_at + free_in + {RETENTION} <= {self.now}
-            AND marked_until <= {self.now}
+            WITH page AS MATERIALIZED (
+                SELECT r.namespace, r.key, {self.over("r", now=self.then)} AS is_over FROM {self.record} AS r
+                WHERE (r.namespace, r.key) > ($1, $2) ORDER BY r.namespace, r.key LIMIT $3
+            ),
+            gone AS (
+                DELETE FROM {self.record} AS r WHERE r.ctid = ANY (ARRAY(
+                    SELECT s.ctid FROM page AS p CROSS JOIN LATERAL (
+                        SELECT s.ctid FROM {self.record} AS s WHERE s.namespace = p.namespace AND s.key = p.key
+                            AND {self.over("s", now=self.now)} FOR UPDATE SKIP LOCKED
+                    ) AS s
+                    WHERE p.is_over
+                )) AND {self.over("r", now=self.now)}
+            )
+            SELECT namespace, key FROM page OFFSET $3 - 1
             """,
+            *(BYTES,) * 2,
             NUMBER,
         )
 

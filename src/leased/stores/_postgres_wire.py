@@ -2,102 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
-import select
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._drivers import driver
 from leased.stores._postgres_failures import STATEMENT_GONE, broken, code_of, cut_off, from_result, refused
 from leased.stores._postgres_statements import Statement
+from leased.stores._postgres_waiting import Waiting
 
 Values = Sequence[bytes | None]
-
-
-class Waiting(Protocol):
-    """How a face waits for a socket."""
-
-    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
-        """Wait until there is something to read (or room to write); false if the time is up."""
-        ...
-
-    async def answered(self, poll: select.poll, socket: int, *, seconds: float) -> bool:
-        """Wait until there is something to read; `poll` waits for that socket. False if the time is up."""
-        ...
-
-    async def begin(self, start: Any, address: bytes, *, seconds: float) -> Any:
-        """Run what may look up a name; `TimeoutError` where the time is up and can be kept."""
-        ...
-
-
-class BlockingWaiting:
-    """Blocks the thread."""
-
-    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
-        """See `Waiting`."""
-        poll = select.poll()
-        poll.register(socket, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
-        return bool(poll.poll(math.ceil(seconds * 1000.0)))
-
-    async def answered(self, poll: select.poll, socket: int, *, seconds: float) -> bool:
-        """See `Waiting`."""
-        return bool(poll.poll(math.ceil(seconds * 1000.0)))
-
-    async def begin(self, start: Any, address: bytes, *, seconds: float) -> Any:
-        """See `Waiting`. How long a name is looked up is for the system to say (`timeout` in resolv.conf)."""
-        return start(address)
-
-
-class LoopWaiting:
-    """Suspends the task."""
-
-    async def ready(self, socket: int, *, writing: bool, seconds: float) -> bool:
-        """See `Waiting`."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[bool] = loop.create_future()
-        late = loop.call_later(seconds, _expire, found)
-        loop.add_reader(socket, _settle, found)
-        if writing:
-            loop.add_writer(socket, _settle, found)
-        try:
-            return await found
-        finally:
-            late.cancel()
-            loop.remove_reader(socket)
-            if writing:
-                loop.remove_writer(socket)
-
-    async def answered(self, poll: select.poll, socket: int, *, seconds: float) -> bool:
-        """See `Waiting`."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[bool] = loop.create_future()
-        late = loop.call_later(seconds, _expire, found)
-        loop.add_reader(socket, _settle, found)
-        try:
-            return await found
-        finally:
-            late.cancel()
-            loop.remove_reader(socket)
-
-    async def begin(self, start: Any, address: bytes, *, seconds: float) -> Any:
-        """See `Waiting`. Looking up a name blocks, so a thread does it."""
-        async with asyncio.timeout(seconds):
-            return await asyncio.get_running_loop().run_in_executor(None, start, address)
-
-
-def _settle(found: asyncio.Future[bool]) -> None:
-    if not found.done():
-        found.set_result(True)
-
-
-def _expire(found: asyncio.Future[bool]) -> None:
-    if not found.done():
-        found.set_result(False)
 
 
 class Wire:
@@ -107,7 +25,7 @@ class Wire:
         """`name` is the server as it may be shown."""
         self.connection = connection
         self.prepares = False
-        self._waiting = waiting
+        self._answers = waiting.answers(connection)
         self._name = name
         self._exchanging = False
         self._closed = False
@@ -118,21 +36,20 @@ class Wire:
         self._good = {self._pq.ExecStatus.COMMAND_OK, self._pq.ExecStatus.TUPLES_OK}
         self._synced = self._pq.ExecStatus.PIPELINE_SYNC
         self._skipped = self._pq.ExecStatus.PIPELINE_ABORTED
-        self._socket: int = connection.socket
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+
+    def idle(self) -> bool:
+        """Whether no exchange or transaction is open."""
+        open_ = self._exchanging or self._closed
+        return not open_ and self.connection.transaction_status == self._idle
 
     def usable(self) -> bool:
-        """Whether it may be used again: no exchange or transaction is open, and the server has said nothing since."""
-        if self._exchanging or self._closed:
-            return False
-        if self.connection.transaction_status != self._idle:
-            return False
-        return not self._poll.poll(0)
+        """Whether it may be used again: it is idle, and the server has said nothing since."""
+        return self.idle() and self._answers.silent()
 
     def close(self) -> None:
         """Close it at once."""
         self._closed = True
+        self._answers.close()
         with contextlib.suppress(Exception):  # a driver's complaint about a broken connection helps nobody here
             self.connection.finish()
 
@@ -146,31 +63,27 @@ class Wire:
         if not self.prepares or not self._seen.get(statement.name) or self._closed:
             (result,) = await self.ask_all([(statement, values)], until=until, writes=may_write)
             return result
-        connection, good = self.connection, self._good
+        connection, answers = self.connection, self._answers
         started = now()
         self._exchanging = True
         try:
-            connection.send_query_prepared(statement.name, values, (1,) * len(values), 1)
+            connection.send_query_prepared(statement.name, values, statement.binary, 1)
             if connection.flush():
-                await self._read(until)
-            results = []
-            while True:
-                while connection.is_busy():
-                    if not await self._waiting.answered(self._poll, self._socket, seconds=max(0.0, until - now())):
-                        raise TimeoutError
-                    connection.consume_input()
-                result = connection.get_result()
-                if result is None:
-                    break
-                results.append(result)
+                await answers.sent(until)
+            await answers.ready(until)
+            first = connection.get_result()
+            if connection.is_busy():  # the commit comes after the result
+                await answers.ready(until)
+            second = connection.get_result()
+            results = [first] if second is None else [first, second, *await self._results(until)]
         except TimeoutError:
             raise cut_off(name=self._name, seconds=now() - started, writes=may_write) from None
         except self._errors as error:
             raise broken(error, name=self._name, writes=may_write) from error
         self._exchanging = False
-        if len(results) == 1 and results[0].status in good:
+        if len(results) == 1 and results[0].status in self._good:
             return results[0]
-        return (await self._checked([_last(results, good)], until=until, writes=may_write))[0]
+        return (await self._checked([_last(results, self._good)], until=until, writes=may_write))[0]
 
     async def ask_all(self, statements: Sequence[tuple[Statement, Values]], *, until: float, writes: bool) -> list[Any]:
         """The results of statements sent in one go. The first that fails is raised, and a transaction is undone."""
@@ -242,22 +155,17 @@ class Wire:
 
     async def _one(self, statement: Statement, values: Values, *, until: float) -> list[Any]:
         known = self._seen.get(statement.name) if self.prepares else None
-        if known is False:
-            self.connection.send_prepare(statement.name, statement.text, statement.types)
-            for result in await self._results(until):
-                if result.status not in self._good:
-                    return [result]
-            self._seen[statement.name] = known = True
+        if known is False:  # the second time: it is prepared and run in one go
+            return await self._pipeline([(statement, values)], until=until)
         self._send(statement, values, prepared=known is True)
         return [_last(await self._results(until), self._good)]
 
     def _send(self, statement: Statement, values: Values, *, prepared: bool) -> None:
-        binary = (1,) * len(values)
         if prepared:
-            self.connection.send_query_prepared(statement.name, values, binary, 1)
+            self.connection.send_query_prepared(statement.name, values, statement.binary, 1)
         else:
             self._seen.setdefault(statement.name, False)
-            self.connection.send_query_params(statement.text, values, statement.types, binary, 1)
+            self.connection.send_query_params(statement.text, values, statement.types, statement.binary, 1)
 
     async def _pipeline(self, statements: Sequence[tuple[Statement, Values]], *, until: float) -> list[Any]:
         connection = self.connection
@@ -288,7 +196,7 @@ class Wire:
     async def _next(self, until: float) -> Any:
         """The next result in a pipeline, where every result is followed by an end of its own."""
         for _ in range(2):
-            await self._read(until)
+            await self._ready(until)
             result = self.connection.get_result()
             if result is not None:
                 return result
@@ -298,25 +206,17 @@ class Wire:
         """All results of what was sent. The commit of a statement comes after its own result: an error may follow."""
         results: list[Any] = []
         while True:
-            await self._read(until)
+            await self._ready(until)
             result = self.connection.get_result()
             if result is None:
                 return results
             results.append(result)
 
-    async def _read(self, until: float) -> None:
+    async def _ready(self, until: float) -> None:
         """Wait until the next result is there."""
-        connection = self.connection
-        while connection.flush():
-            await self._wait(until, writing=True)
-            connection.consume_input()
-        while connection.is_busy():
-            await self._wait(until)
-            connection.consume_input()
-
-    async def _wait(self, until: float, *, writing: bool = False) -> None:
-        if not await self._waiting.ready(self.connection.socket, writing=writing, seconds=max(0.0, until - now())):
-            raise TimeoutError
+        if self.connection.flush():
+            await self._answers.sent(until)
+        await self._answers.ready(until)
 
 
 def _last(results: list[Any], good: set[Any]) -> Any:
@@ -373,7 +273,7 @@ async def _connect(host: str, waiting: Waiting, *, name: str, seconds: float) ->
             if step == pq.PollingStatus.FAILED:
                 raise refused(connection.error_message, name=name, password=bool(connection.needs_password))
             writing = step == pq.PollingStatus.WRITING
-            if not await waiting.ready(connection.socket, writing=writing, seconds=max(0.0, until - now())):
+            if not await waiting.may_go_on(connection.socket, writing=writing, seconds=max(0.0, until - now())):
                 raise late
         connection.nonblocking = 1
         return Wire(connection, waiting, name=name)

@@ -139,27 +139,16 @@ class Asked(NamedTuple):
 
 def asked(claim: Claim) -> Asked:
     """A claim as it would be written."""
-    length, closed, max_hold, ttl, hold_at_least, lock_delay, held_by, metadata = _terms(claim.ttl, claim.terms)
-    return Asked(
-        digest_of(claim.token),
-        None if claim.owner is None else claim.owner.encode(),
-        held_by,
-        metadata,
-        length,
-        closed,
-        max_hold,
-        ttl,
-        hold_at_least,
-        lock_delay,
-        claim.late,
-    )
+    owner = None if claim.owner is None else claim.owner.encode()
+    return Asked(digest_of(claim.token), owner, *written_terms(claim.ttl, claim.terms), claim.late)
 
 
 @lru_cache(maxsize=256)  # most claims of a program have the terms of few recipes
-def _terms(seconds: float, terms: Terms) -> tuple[int, int, int, int, int, int, bytes, bytes]:
+def written_terms(seconds: float, terms: Terms) -> tuple[bytes, bytes, int, int, int, int, int, int]:
+    """What a claim for so many seconds writes of its terms: the fields of `Asked` from `held_by` to `lock_delay`."""
     ttl, max_hold = microseconds(seconds), microseconds(terms.max_hold)
     hold_at_least, lock_delay = microseconds(terms.hold_at_least), microseconds(terms.lock_delay)
     length = min(ttl, max_hold)
     closed = max(length + lock_delay, hold_at_least)
     held_by = terms.held_by.encode(errors="replace")
-    return length, closed, max_hold, ttl, hold_at_least, lock_delay, held_by, terms.metadata.encode()
+    return held_by, terms.metadata.encode(), length, closed, max_hold, ttl, hold_at_least, lock_delay

@@ -94,6 +94,10 @@ class Session(Protocol):
         """See `leased.stores._pool`. False also within a transaction or after a call that was cut off."""
         ...
 
+    def idle(self) -> bool:
+        """Whether it may be given back: as `usable`, but what the other side has done meanwhile is not looked at."""
+        ...
+
     def close(self) -> None:
         """See `leased.stores._pool`."""
         ...

@@ -36,12 +36,13 @@ from leased.stores._standing import Standing
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Session)
-_Work: TypeAlias = Callable[[_S, Call], Coroutine[Any, Any, _T]]
+_A = TypeVar("_A")
+_Work: TypeAlias = Callable[[_S, Call, _A], Coroutine[Any, Any, _T]]
 _SWEEP_EVERY = 512  # seldom, for it costs whoever waits for the answer
 _SWEEP_MOST = 2 * _SWEEP_EVERY  # and more than can have been added since
 _SWEEP_AFTER = 3_600.0
 _SWEEP_TIME = 0.25
-_LONGEST_NAP = 0.05
+_LONGEST_NAP, _ATTEMPT = 0.05, 0.01
 _FIRST_TRY = 0.25
 _PATIENCE = 0.1
 _WATCH_TIME = 1.0
@@ -92,38 +93,34 @@ class SqlStore(Generic[_S]):
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
-        return await self._run(self._acquiring(claim), timeout, writes=1)
+        return await self._run(self._granted, claim, timeout, writes=1)
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self._run(_renewing(key, token, ttl=ttl, number=number), timeout, writes=1)
+        return await self._run(_renewed, Renew(key, token, ttl, number), timeout, writes=1)
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        return await self._run(_releasing(key, token, late=late), timeout, writes=1)
+        return await self._run(_released, Release(key, token, late), timeout, writes=1)
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-        await self._run(_abandoning(key, token), timeout, writes=1)
+        await self._run(_abandoned, Abandon(key, token), timeout, writes=1)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self._run(_looking(key, token), timeout)
+        return await self._run(_looked, Look(key, token), timeout)
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
-
-        async def looked(session: _S, call: Call) -> Status:
-            return rules.status(await session.look(key, None, call=call), key=key)
-
-        return await self._run(looked, timeout)
+        return await self._run(_shown, key, timeout)
 
     async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
         """See `leased.store`."""
 
-        async def listed(session: _S, call: Call) -> builtins.list[Status]:
+        async def listed(session: _S, call: Call, last: str) -> builtins.list[Status]:
             found: builtins.list[Status] = []
-            last, most = after, limit
+            most = limit
             while most > 0:
                 page, instant = await session.page(prefix, call=call, after=last, limit=most)
                 shown = (record.status(key, now=instant) for key, record in page)
@@ -133,17 +130,16 @@ class SqlStore(Generic[_S]):
                 last, most = page[-1][0], limit - len(found)
             return found
 
-        return await self._run(listed, timeout)
+        return await self._run(listed, after, timeout)
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         """See `leased.store`."""
 
-        async def forced(session: _S, call: Call) -> bool:
-            return await _by_the_rules(
-                session, call, key=key, token=None, decide=partial(rules.force_release, fencing_token=fencing_token)
-            )
+        async def forced(session: _S, call: Call, number: int | None) -> bool:
+            decide = partial(rules.force_release, fencing_token=number)
+            return await _by_the_rules(session, call, key=key, token=None, decide=decide)
 
-        return await self._run(forced, timeout, writes=1)
+        return await self._run(forced, fencing_token, timeout, writes=1)
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
         """See `leased.store`."""
@@ -154,7 +150,7 @@ class SqlStore(Generic[_S]):
         if end is unwatched:
             return end
         try:
-            await self._run(lambda session, call: session.expect(key, call=call), _WATCH_TIME)
+            await self._run(_expected, key, _WATCH_TIME)
         except BaseException:
             end()
             raise
@@ -188,35 +184,34 @@ class SqlStore(Generic[_S]):
         if self._push is not None:
             self._push.close()
 
-    def _acquiring(self, claim: Claim) -> _Work[_S, Held | Contended]:
-        async def granted(session: _S, call: Call) -> Held | Contended:
-            self._standing.check()
-            held = await session.grant(claim, call=call)
-            if held is not None:
-                return held
-            decide = partial(rules.acquire, claim=claim)
-            return await _by_the_rules(session, call, key=claim.key, token=claim.token, decide=decide)
-
-        return granted
+    async def _granted(self, session: _S, call: Call, claim: Claim) -> Held | Contended:
+        self._standing.check()
+        held = await session.grant(claim, call=call)
+        if held is not None:
+            return held
+        decide = partial(rules.acquire, claim=claim)
+        return await _by_the_rules(session, call, key=claim.key, token=claim.token, decide=decide)
 
     async def _by_itself(self, operation: Operation, timeout: float, *, patience: float) -> Outcome:
         """The outcome of one member, with so many seconds to wait for what others have locked."""
-        work: _Work[_S, Outcome]
-        match operation:
-            case Acquire(claim):
-                work = self._acquiring(claim)
-            case Renew(key, token, ttl, number):
-                work = _renewing(key, token, ttl=ttl, number=number)
-            case Release(key, token, late):
-                work = _releasing(key, token, late=late)
-            case Abandon(key, token):
-                work = _abandoning(key, token)
-            case Look(key, token):
-                work = _looking(key, token)
         try:
-            return await self._run(work, timeout, writes=1, patience=patience)
+            return await self._run(self._done, operation, timeout, writes=1, patience=patience)
         except LeasedError as error:
             return error
+
+    async def _done(self, session: _S, call: Call, operation: Operation) -> Outcome:
+        match operation:
+            case Acquire(claim):
+                return await self._granted(session, call, claim)
+            case Renew():
+                return await _renewed(session, call, operation)
+            case Release():
+                return await _released(session, call, operation)
+            case Abandon():
+                await _abandoned(session, call, operation)
+                return None
+            case Look():
+                return await _looked(session, call, operation)
 
     async def _together(self, operations: Sequence[Operation], timeout: float) -> builtins.list[Outcome | Unsettled]:
         """What statements for all of them settle; the second operation on a key waits for its turn."""
@@ -229,8 +224,8 @@ class SqlStore(Generic[_S]):
         chosen = sorted(places.values())
         grants = [place for place in chosen if isinstance(operations[place], Acquire)]
 
-        async def batch(session: _S, call: Call) -> None:
-            refusal, sent = self._refusal() if grants else None, chosen
+        async def batch(session: _S, call: Call, sent: builtins.list[int]) -> None:
+            refusal = self._refusal() if grants else None
             if refusal is not None:  # what is held must still end
                 sent = [place for place in chosen if place not in grants]
                 for place in grants:
@@ -241,7 +236,7 @@ class SqlStore(Generic[_S]):
                     outcomes[place] = outcome
 
         try:
-            await self._run(batch, timeout, writes=len(chosen))
+            await self._run(batch, chosen, timeout, writes=len(chosen))
         except StoreUnavailable as error:
             for place in chosen:
                 if isinstance(outcomes[place], Unsettled):
@@ -256,20 +251,22 @@ class SqlStore(Generic[_S]):
             return error
         return None
 
-    async def _run(self, work: _Work[_S, _T], timeout: float, *, writes: int = 0, patience: float = math.inf) -> _T:
+    async def _run(
+        self, work: _Work[_S, _A, _T], given: _A, timeout: float, *, writes: int = 0, patience: float = math.inf
+    ) -> _T:
         """Do the work on a connection, again if the server undid it, and once the tables are made if there are none."""
         began = now()
         call = Call(began + timeout, int(self.offset * SECOND), began + patience)
-        attempt = 0
+        attempt, left = 0, timeout
         while True:
-            session = await self._pool.take(call.left())
+            session = await self._pool.take(left)
             try:
-                answer = await work(session, call)
-                if writes and self._due(writes):
+                answer = await work(session, call, given)
+                if writes and self._due(writes, at=began + self.offset):
                     await self._sweep(session, call)
             except RolledBack as undone:
                 nap = min(_LONGEST_NAP, 0.001 * 2**attempt) * random.random()
-                if call.patience() <= nap:
+                if call.patience() <= nap + _ATTEMPT:  # better than an end in the middle of one more
                     raise undone.error from undone
             except NoTables:
                 nap = 0.0
@@ -279,20 +276,17 @@ class SqlStore(Generic[_S]):
             else:
                 return answer
             finally:
-                self._put_back(session)
+                if session.idle():
+                    self._pool.give(session)
+                else:
+                    self._pool.drop(session)
             attempt += 1
             await self._clock.sleep(nap)
+            left = call.left()
 
-    def _put_back(self, session: _S) -> None:
-        if session.usable():
-            self._pool.give(session)
-        else:
-            self._pool.drop(session)
-
-    def _due(self, writes: int) -> bool:
+    def _due(self, writes: int, *, at: float) -> bool:
         """Whether it is time to sweep: after so many writes, or after an hour."""
         self._until_sweep -= writes
-        at = now() + self.offset
         if self._swept_at is None:
             self._swept_at = at
         if self._until_sweep > 0 and at - self._swept_at < _SWEEP_AFTER:
@@ -310,40 +304,37 @@ class SqlStore(Generic[_S]):
             await session.sweep(_SWEEP_MOST, call=Call(min(call.until, now() + _SWEEP_TIME), call.ahead))
 
 
-def _renewing(key: str, token: str, *, ttl: float, number: int) -> _Work[Session, Held | Lost]:
-    async def renewed(session: Session, call: Call) -> Held | Lost:
-        held = await session.extend(key, token, call=call, ttl=ttl, number=number)
-        if held is not None:
-            return held
-        decide = partial(rules.renew, key=key, token=token, ttl=ttl, number=number)
-        return await _by_the_rules(session, call, key=key, token=token, decide=decide)
-
-    return renewed
+async def _renewed(session: Session, call: Call, asked: Renew) -> Held | Lost:
+    key, token, ttl, number = asked.key, asked.token, asked.ttl, asked.number
+    held = await session.extend(key, token, call=call, ttl=ttl, number=number)
+    if held is not None:
+        return held
+    decide = partial(rules.renew, key=key, token=token, ttl=ttl, number=number)
+    return await _by_the_rules(session, call, key=key, token=token, decide=decide)
 
 
-def _releasing(key: str, token: str, *, late: bool) -> _Work[Session, Released]:
-    async def released(session: Session, call: Call) -> Released:
-        if not late and await session.free(key, token, call=call):
-            return Released()
-        decide = partial(rules.release, token=token, late=late)
-        return await _by_the_rules(session, call, key=key, token=token, decide=decide)
-
-    return released
+async def _released(session: Session, call: Call, asked: Release) -> Released:
+    if not asked.late and await session.free(asked.key, asked.token, call=call):
+        return Released()
+    decide = partial(rules.release, token=asked.token, late=asked.late)
+    return await _by_the_rules(session, call, key=asked.key, token=asked.token, decide=decide)
 
 
-def _abandoning(key: str, token: str) -> _Work[Session, None]:
-    async def abandoned(session: Session, call: Call) -> None:
-        seen = await session.lock(key, token, call=call)
-        await session.finish(key, rules.abandon(seen, token=token), call=call)
-
-    return abandoned
+async def _abandoned(session: Session, call: Call, asked: Abandon) -> None:
+    seen = await session.lock(asked.key, asked.token, call=call)
+    await session.finish(asked.key, rules.abandon(seen, token=asked.token), call=call)
 
 
-def _looking(key: str, token: str) -> _Work[Session, Held | Lost]:
-    async def looked(session: Session, call: Call) -> Held | Lost:
-        return rules.look(await session.look(key, token, call=call), key=key, token=token)
+async def _looked(session: Session, call: Call, asked: Look) -> Held | Lost:
+    return rules.look(await session.look(asked.key, asked.token, call=call), key=asked.key, token=asked.token)
 
-    return looked
+
+async def _shown(session: Session, call: Call, key: str) -> Status:
+    return rules.status(await session.look(key, None, call=call), key=key)
+
+
+async def _expected(session: Session, call: Call, key: str) -> None:
+    await session.expect(key, call=call)
 
 
 async def _by_the_rules(

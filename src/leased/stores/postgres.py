@@ -17,7 +17,9 @@ from leased.stores._pool import Pool, pool_size
 from leased.stores._postgres_assurance import read_server
 from leased.stores._postgres_push import PostgresPush
 from leased.stores._postgres_session import PostgresSession, Tables
-from leased.stores._postgres_wire import Address, BlockingWaiting, LoopWaiting, Waiting, connect
+from leased.stores._postgres_waiting import BlockingWaiting, LoopWaiting, Waiting
+from leased.stores._postgres_wire import Address, connect
+from leased.stores._sql_memory import Memory
 from leased.stores._sql_store import SqlStore
 from leased.stores._standing import ServerClock, Standing
 from leased.targets import Face, Options, hide_secrets
@@ -33,6 +35,7 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
     standing = Standing(options, shown=name)
     push = PostgresPush(address, name=name, clock=options.clock, channel=tables.channel)
     clock = ServerClock(options.clock, options, shown=name)
+    memory = Memory()
     waiting: Waiting = BlockingWaiting() if face == "blocking" else LoopWaiting()
 
     async def session(seconds: float) -> PostgresSession:
@@ -41,10 +44,12 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
         try:
             standing.read(await read_server(wire, until, clock_margin=options.clock_margin))
             push.possible = wire.prepares
+            found = PostgresSession(wire, tables, name=name, clock=clock, memory=memory)
+            await found.begin(until)
         except BaseException:
             wire.close()
             raise
-        return PostgresSession(wire, tables, name=name, clock=clock)
+        return found
 
     loop = running_loop if face == "async" else None
     pool = Pool(session, clock=options.clock, most=pool_size(options), loop=loop)

@@ -16,7 +16,7 @@ from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
 from leased.model import Abandon, Acquire, Held, Release, Released, Renew
 from leased.observe import Event
 from leased.stores import postgres
-from leased.stores._postgres_wire import LoopWaiting
+from leased.stores._postgres_waiting import LoopWaiting
 from leased.targets import hide_secrets
 from tests.servers import postgres as servers
 from tests.servers.process import Server

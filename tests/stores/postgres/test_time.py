@@ -16,7 +16,7 @@ from leased.clocks import step
 from leased.model import Acquire, Contended, Held, Renew, Terms
 from leased.observe import Event
 from leased.policy import FENCE_RETENTION, MAX_TTL
-from leased.stores import _postgres_session
+from leased.stores import _postgres_session, _sql_store
 from tests.servers.moving_clock import MovingClock
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy, Traffic
@@ -131,6 +131,32 @@ def test_what_is_kept_for_numbers_goes_after_a_day(raw: Raw, table: str, make: M
             other = claim(f"{days} {number}")
             step(store.acquire(other, timeout=5))
         assert kept() is expected
+
+
+def test_sweeping_goes_on_where_it_stopped(
+    raw: Raw, table: str, make: Make, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S9: step by step all that is over goes, of every namespace, however early its lease ended; what is held, closed
+    or watched stays, and what was over only once the sweep had passed it goes the next time."""
+    monkeypatch.setattr(_sql_store, "_SWEEP_EVERY", 1)
+    monkeypatch.setattr(_sql_store, "_SWEEP_MOST", 4)
+    stores = [make(postgres_server.url, namespace=namespace) for namespace in ("", "a", "b")]
+    for store in stores:
+        for number in range(9):
+            ended = claim(f"ended {number}", ttl=30 * FENCE_RETENTION)
+            step(store.acquire(ended, timeout=5))
+            step(store.release(ended.key, ended.token, timeout=5))
+        step(store.acquire(claim("held", ttl=30 * FENCE_RETENTION), timeout=5))
+        store.offset = 1.1 * FENCE_RETENTION
+    end = step(stores[1].watch("watched", lambda: None))
+
+    def left() -> set[bytes]:
+        return {key for (key,) in raw.execute(f"SELECT key FROM {table}_record".encode()).fetchall()}
+
+    for _ in range(15):
+        step(stores[1].renew("held", "nobody's", ttl=30.0, number=1, timeout=5))
+    assert left() == {b"held", b"watched"}
+    end()
 
 
 def test_sweeping_waits_for_nobody(raw: Raw, table: str, make: Make, postgres_server: Server) -> None:
