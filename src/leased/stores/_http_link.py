@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from dataclasses import replace
 
 from leased.errors import LeasedError, StoreUnavailable
 from leased.model import Assurance
@@ -24,9 +25,10 @@ CAPABILITIES = "/v1/capabilities"
 MOST_WAITS = 16
 """Claims that the service may keep at the same time, each on a connection of its own, whatever the size of the pool."""
 
+_OF_ITS_STORE = "this is what the store behind the lock service says; all who ask that service exclude each other"
 _TRIES = 3
-_HEARD_FOR = 60.0
-"""Seconds for which what a service gives is taken for known although connections come and go."""
+_HEARD_FOR = 5.0
+"""Seconds for which what a service gives need not be asked again, however many connections are made meanwhile."""
 
 
 class Link:
@@ -127,8 +129,10 @@ class Link:
 
     async def _connect(self, seconds: float) -> Connection:
         give_up_at = self._clock.now() + seconds
+        heard_at, self._heard_at = self._heard_at, None  # a service that is away may come back as another one
         connection: Connection = await self._open(self._address, self._trust, seconds=seconds)
-        if self._heard_at is not None and self._clock.now() - self._heard_at < _HEARD_FOR:
+        if heard_at is not None and self._clock.now() - heard_at < _HEARD_FOR:
+            self._heard_at = heard_at
             return connection
         question = self.requests.get(CAPABILITIES)
         try:
@@ -165,4 +169,5 @@ def _read_capabilities(body: Body) -> Assurance:
     found = body.get("assurance")
     if not isinstance(found, dict):
         raise Unreadable("there is no assurance in it")
-    return read_assurance(found)
+    gives = read_assurance(found)
+    return replace(gives, notes=(_OF_ITS_STORE, *gives.notes))
