@@ -71,7 +71,7 @@ def at_least(seconds: float) -> int:
 
 def at_most(seconds: float) -> int:
     """Milliseconds that are no more than these seconds."""
-    return math.floor(round(seconds * 1000.0, 3))
+    return math.floor(seconds * 1000.0 + 0.0005)
 
 
 def instant(seconds: float) -> str:

@@ -13,10 +13,10 @@ import msgspec
 
 from leased import wire
 from leased.errors import AccessDenied, LeasedError, StoreUnavailable, Unauthenticated
-from leased.server.calls import NO_QUERY, Call, Disconnected, Receive, Route, Send
+from leased.server.calls import Call, Disconnected, Receive, Route, Send
 from leased.server.heads import Head, Refused, peer_of, read_query
 from leased.server.metrics import RouteCounts
-from leased.server.principals import LOCAL, Action, Principal
+from leased.server.principals import LOCAL, Action, OpenGate, Principal
 from leased.server.requests import MAX_BODY, Reader
 from leased.server.routes import routes_of
 from leased.server.service import Service
@@ -54,6 +54,7 @@ class App:
     def __init__(self, service: Service, *, further: Sequence[Route] = ()) -> None:
         self._service = service
         self._gate = service.gate
+        self._open = isinstance(service.gate, OpenGate)  # who asks nobody need not be asked, on every request
         settings = service.settings
         self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further)
         self._ways: dict[bytes, dict[str, _Way]] = {}
@@ -81,12 +82,16 @@ class App:
         try:
             way = self._way(scope)
             await self._prepare(way, call, scope)
-            if way.raw is not None:
-                status = await way.raw(call, send)
-            elif way.handler is not None:
+            if way.handler is not None:
                 body = _encode(await way.handler(call))
                 status = 200
-                await _answer(send, 200, body, (JSON, _NO_STORE) if way.reader is None else (JSON,))
+                headers = [JSON, (b"content-length", b"%d" % len(body))]
+                if way.reader is None:
+                    headers.append(_NO_STORE)
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send({"type": "http.response.body", "body": body})
+            elif way.raw is not None:
+                status = await way.raw(call, send)
         except Disconnected:
             pass
         except LeasedError as error:
@@ -117,19 +122,30 @@ class App:
         if self._checks_host and head.host_name() not in self._hosts:
             raise Refused(421, "the service was called by a name that is not its own", hint="set allowed_hosts")
         call.authorization = head.authorization
-        if way.known:
+        if way.known and not self._open:
             peer = peer_of(scope, head, hops=self._hops)
             call.principal = await self._gate.identify(head.authorization, peer=peer)
         if way.reader is not None:
             head.check_json()
-            call.request = way.reader.read(await _read_body(call.receive, head.length))
+            if head.length is not None and head.length > MAX_BODY:
+                raise _too_long()
+            message = await call.receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            body = message["body"]
+            if message.get("more_body") or len(body) > MAX_BODY:
+                body = await _read_rest(call.receive, body)
+            call.request = way.reader.read(body)
         query = scope["query_string"]
-        call.query = read_query(query, known=way.query) if query else NO_QUERY
-        if way.action is not None:
+        if query:
+            call.query = read_query(query, known=way.query)
+        if way.action is not None and not self._open:
             key = call.query.get("key", "") if call.request is None else call.request.key
             await self._admit(call.principal, way.action, key)
 
     async def _admit(self, principal: Principal, action: Action, key: str) -> None:
+        if self._open:
+            return
         try:
             await self._gate.admit(principal, action, key=key)
         except AccessDenied:
@@ -181,25 +197,17 @@ class App:
         log.info("%s", _encode(line).decode())
 
 
-async def _read_body(receive: Receive, length: int | None) -> bytes | bytearray:
+async def _read_rest(receive: Receive, begun: bytes) -> bytearray:
     """The whole body; `Refused` as soon as it is too long, `Disconnected` if the client goes before its end."""
-    if length is not None and length > MAX_BODY:
-        raise _too_long()
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise Disconnected
-    body: bytes | bytearray = message["body"]
-    while message.get("more_body"):
+    body = bytearray(begun)
+    while len(body) <= MAX_BODY:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
-        body = bytearray(body)
         body += message["body"]
-        if len(body) > MAX_BODY:
-            raise _too_long()
-    if len(body) > MAX_BODY:
-        raise _too_long()
-    return body
+        if not message.get("more_body") and len(body) <= MAX_BODY:
+            return body
+    raise _too_long()
 
 
 def _too_long() -> Refused:

@@ -48,17 +48,17 @@ class Events:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._readers: set[Reader] = set()
+        self.readers: set[Reader] = set()
         self._ended = False
 
     def __len__(self) -> int:
         """How many read."""
-        return len(self._readers)
+        return len(self.readers)
 
     def publish(self, project: str, name: str, **what: object) -> None:
         """Tell the project's readers of an event. Nothing of it is a secret: it never has a token."""
         text: bytes | None = None
-        for reader in self._readers:
+        for reader in self.readers:
             if reader.project == project:
                 if text is None:
                     text = _write(name, {"event": name, **what})
@@ -67,10 +67,10 @@ class Events:
     def open(self, project: str) -> Reader:
         """A new reader; raises `RateLimited` where there are too many."""
         most = self._settings.max_event_streams
-        if len(self._readers) >= most or self._ended:
+        if len(self.readers) >= most or self._ended:
             raise RateLimited(f"{most} event streams are open, and no more can be", retry_after=_RETRY_AFTER)
         reader = Reader(project, room=self._settings.event_queue)
-        self._readers.add(reader)
+        self.readers.add(reader)
         return reader
 
     async def stream(self, reader: Reader) -> AsyncGenerator[bytes, None]:
@@ -96,12 +96,12 @@ class Events:
 
     def close(self, reader: Reader) -> None:
         """Nobody reads this any more."""
-        self._readers.discard(reader)
+        self.readers.discard(reader)
 
     def end(self) -> None:
         """End all streams: the service goes."""
         self._ended = True
-        for reader in self._readers:
+        for reader in self.readers:
             reader.leave()
 
 

@@ -213,43 +213,39 @@ class LockOperations:
         raise TypeError(f"{type(request).__name__} is no operation")
 
     def _claim(self, principal: Principal, request: AcquireRequest | AcquireMember) -> Claim:
-        self._policies.check_key(principal, request.key)
-        ttl = request.ttl_ms / 1000.0
+        key, ttl, token, owner = request.key, request.ttl_ms / 1000.0, request.token, request.owner
+        self._policies.check_key(principal, key)
         self._policies.check_ttl(principal, ttl)
-        hold_at_least, lock_delay = _seconds(request.hold_at_least_ms), _seconds(request.lock_delay_ms)
+        hold_at_least = 0.0 if request.hold_at_least_ms is UNSET else request.hold_at_least_ms / 1000.0
+        lock_delay = 0.0 if request.lock_delay_ms is UNSET else request.lock_delay_ms / 1000.0
         if hold_at_least or lock_delay:
             self._policies.check_terms(principal, hold_at_least=hold_at_least, lock_delay=lock_delay)
         client = "" if request.client is UNSET else request.client
         late = request.late
         return Claim(
-            stored_key(principal, request.key),
-            secrets.token_hex(16) if request.token is UNSET else request.token,
+            stored_key(principal, key) if principal.project else key,
+            secrets.token_hex(16) if token is UNSET else token,
             ttl,
-            owner=None if request.owner is UNSET else stored_owner(principal, request.owner),
-            request_id=None if request.request_id is UNSET else request.request_id,
-            terms=_terms(
+            None if owner is UNSET else stored_owner(principal, owner),
+            None if request.request_id is UNSET else request.request_id,
+            _terms(
                 DEFAULT_MAX_HOLD if request.max_hold_ms is UNSET else request.max_hold_ms / 1000.0,
                 hold_at_least,
                 lock_delay,
                 client if principal.kind == "local" else principal.name,
                 "{}" if request.metadata is UNSET else _write_metadata(request.metadata),
             ),
-            late=request.token is not UNSET if late is UNSET else late,
+            token is not UNSET if late is UNSET else late,
         )
 
     def _answer(self, principal: Principal, request: Any, *, operation: Operation, outcome: _Outcome) -> Body:
         """The body for an outcome, with keys and owners as the caller knows them; others hear of it."""
         body = wire.write_outcome(operation, outcome, wall=self._env.clock.wall())
-        if "key" in body:
-            body["key"] = request.key
-        name, word = wire.name_of(operation), _word(outcome)
+        if principal.project:
+            _unmask(body, request.key)
+        name, word = _ACTIONS[type(operation)], _word(outcome)
         self._metrics.count(name, word)
-        if body.get("owner") is not None:
-            body["owner"] = shown_owner(body["owner"])
-        holder = body.get("holder")
-        if holder is not None:
-            holder["key"], holder["owner"] = request.key, shown_owner(holder["owner"])
-        if len(self._events):
+        if self._events.readers:
             event = _EVENTS.get((name, word))
             if event is not None:
                 known = {member: body[member] for member in ("owner", "fencingToken", "lostReason") if member in body}
@@ -262,6 +258,17 @@ class LockOperations:
         body = wire.write_status(status)
         body["key"], body["owner"] = shown_key(principal, status.key), shown_owner(status.owner)
         return body
+
+
+def _unmask(body: Body, key: str) -> None:
+    """Show key and owners as the callers of the project know them."""
+    if "key" in body:
+        body["key"] = key
+    if body.get("owner") is not None:
+        body["owner"] = shown_owner(body["owner"])
+    holder = body.get("holder")
+    if holder is not None:
+        holder["key"], holder["owner"] = key, shown_owner(holder["owner"])
 
 
 _ACTIONS: dict[type[Operation], Action] = {
@@ -283,21 +290,12 @@ _EVENTS = {
 
 def _word(outcome: _Outcome) -> str:
     """What came of an operation, in a word of this program's own: it becomes a label."""
-    match outcome:
-        case Held():
-            return "held"
-        case Contended():
-            return "contended"
-        case Lost():
-            return "lost"
-        case Released(reason):
-            return reason or "released"
-        case None:
-            return "abandoned"
+    if isinstance(outcome, Released):
+        return outcome.reason or "released"
+    return _WORDS[type(outcome)]
 
 
-def _seconds(milliseconds: Any) -> float:
-    return 0.0 if milliseconds is UNSET else milliseconds / 1000.0
+_WORDS: dict[type, str] = {Held: "held", Contended: "contended", Lost: "lost", type(None): "abandoned"}
 
 
 @lru_cache(maxsize=1024)
