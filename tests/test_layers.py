@@ -120,8 +120,10 @@ FRAMEWORKS: dict[str, set[str]] = {
     "server.connections": {"uvicorn"},
     "server.events": {"msgspec"},
     "server.locks": {"msgspec"},
+    "server.manage_requests": {"msgspec"},
     "server.openapi": {"msgspec"},
     "server.requests": {"msgspec"},
+    "server.routes_manage": {"msgspec"},
     "server.serve": {"uvicorn"},
 }
 

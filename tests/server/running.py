@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from leased.server.app import App
+from leased.server.calls import Route
 from leased.server.principals import Gate
 from leased.server.serve import Server, address_of, listen, make_server
 from leased.server.service import Service
@@ -52,6 +53,7 @@ def running(
     gate: Gate | None = None,
     clock: Clock | None = None,
     port: int = 0,
+    further: Sequence[Route] = (),
     **settings: Any,
 ) -> Iterator[Running]:
     """Run the service over the store of a URL, or a store object for asynchronous callers, while the block runs.
@@ -71,7 +73,7 @@ def running(
     async def serve() -> None:
         service = Service(chosen, gate=gate, clock=clock, store=given)
         made.append(service)
-        server = make_server(App(service), chosen, loop="asyncio")
+        server = make_server(App(service, further=further), chosen, loop="asyncio")
         holder.append(server)
         began.set()
         await server.serve(sockets=[listening])

@@ -23,7 +23,7 @@ MAX_WAITING = 10_000
 GATHERING = 1.0
 """Seconds: denials of one principal within that are one line."""
 
-_MAX_TEXT = 1000
+_MAX_TEXT = 10_000
 _log = logging.getLogger("leased.server.audit")
 
 
@@ -60,16 +60,10 @@ class Audit:
         self._writer: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
 
-    def line(self, principal: Principal, action: str, *, target: str = "", detail: str = "") -> AuditLine:
-        """A line about what a principal does now, for a change that is recorded with it."""
-        return AuditLine(
-            principal.project, self._wall(), principal.name, action, target[:_MAX_TEXT], detail[:_MAX_TEXT]
-        )
-
     async def record(self, principal: Principal, action: str, *, target: str = "", detail: str = "") -> None:
         """Write a line now. Raises `StoreUnavailable` where that fails and a record is required."""
         try:
-            await self._sink.write_audit([self.line(principal, action, target=target, detail=detail)])
+            await self._sink.write_audit([line_of(principal, action, at=self._wall(), target=target, detail=detail)])
         except LeasedError as error:
             if self._required:
                 raise
@@ -86,7 +80,8 @@ class Audit:
             return
         if found is not None:
             self._put_by(found.line)
-        line = replace(self.line(principal, f"denied {action}", target=target, detail=detail), actor=who[1])
+        line = line_of(principal, f"denied {action}", at=self._wall(), target=target, detail=detail)
+        line = replace(line, actor=who[1])
         self._gathered[who] = _Gathered(line, self._now() + GATHERING)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write_later())
@@ -128,6 +123,11 @@ class Audit:
         except LeasedError as error:
             count = sum(line.count for line in lines)
             _log.warning("%d denials are not in the audit log: %s", count, error.message)
+
+
+def line_of(principal: Principal, action: str, *, at: float, target: str = "", detail: str = "") -> AuditLine:
+    """A line about what a principal does."""
+    return AuditLine(principal.project, at, principal.name, action, target[:_MAX_TEXT], detail[:_MAX_TEXT])
 
 
 def escaped(text: str) -> str:

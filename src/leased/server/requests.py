@@ -183,7 +183,10 @@ def _quotes_of(request: Struct) -> int:
         elif kind is list:
             quotes += 2
             for member in value:
-                quotes += 4 + _quotes_of(member)
+                if type(member) is str:
+                    quotes += 2
+                else:
+                    quotes += 4 * (member.__struct_config__.tag is not None) + _quotes_of(member)
         else:
             quotes += 2
     return quotes

@@ -36,6 +36,49 @@ class Settings:
     registry: str = ""
     """Path of the SQLite file with credentials, rule sets and the audit log. Empty: nobody is asked who he is."""
 
+    project_requests: int = 600
+    """Requests a minute of each project, all callers and operations together; a holder costs 180/ttl of them."""
+
+    member_attempts: int = 600
+    """Attempts an hour of each member to acquire."""
+
+    failed_logins: int = 60
+    """Requests a minute without a valid credential from each address; further ones are answered 429."""
+
+    audit_required: bool = True
+    """Whether a forced release that cannot be written to the audit log is refused. Changes of credentials and rules are
+    refused in any case."""
+
+    jwt_issuer: str = ""
+    """Whose tokens (JWT) are believed: their `iss`. Empty: none are, only API keys."""
+
+    jwt_audience: str = ""
+    """For whom tokens must be made: this must be in their `aud`."""
+
+    jwt_keys: str = ""
+    """Where the issuer's public keys are: the https URL of a key set (JWKS), or a file with one."""
+
+    jwt_algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    """By which algorithms tokens may be signed; shared secrets are none of them."""
+
+    jwt_project: str = ""
+    """The project that tokens belong to. Empty: the one that `jwt_project_claim` names."""
+
+    jwt_project_claim: str = "project"
+    """The claim with the project."""
+
+    jwt_user_claim: str = "sub"
+    """The claim with the user id."""
+
+    jwt_role_claim: str = "role"
+    """The claim with the role: owner, admin or member. Any other value is that of a member."""
+
+    jwt_groups_claim: str = "groups"
+    """The claim with the groups: a list of names, or of objects with `name` and `kind`."""
+
+    jwt_group_kind: str = "group"
+    """The kind of groups that are named without one."""
+
     timeout: float = OPERATION_TIMEOUT
     """How long one call to the store may take."""
 
@@ -134,6 +177,9 @@ _SPANS: dict[str, tuple[float, float]] = {
 }
 _NUMBERS: dict[str, tuple[int, int]] = {
     "port": (0, 65_535),
+    "project_requests": (1, 1_000_000_000),
+    "member_attempts": (1, 1_000_000_000),
+    "failed_logins": (1, 1_000_000_000),
     "max_waiters": (0, 1_000_000),
     "max_waiters_each": (0, 1_000_000),
     "max_event_streams": (0, 100_000),
@@ -165,6 +211,13 @@ def check_settings(settings: Settings) -> Settings:
         )
     if settings.min_ttl > min(settings.max_ttl, settings.max_service_ttl):
         raise InvalidRequest(f"min_ttl {settings.min_ttl:g} is above the longest ttl")
+    if any((settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)):
+        if not all((settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)):
+            raise InvalidRequest("tokens need all of jwt_issuer, jwt_audience and jwt_keys")
+        if settings.open:
+            raise InvalidRequest(
+                "tokens need a registry", hint="name its file by --registry: rules and audit are there"
+            )
     if (settings.tls_key or settings.tls_client_authority) and not settings.tls_certificate:
         raise InvalidRequest("TLS needs a certificate", hint="name its file by tls_certificate")
     return settings
@@ -180,7 +233,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read(name: str, value: object) -> object:
+def _read(name: str, value: object) -> Any:
     kind = next(one.type for one in fields(Settings) if one.name == name)
     readers: dict[str, Callable[[str, Any], object]] = {
         "bool": _read_flag,

@@ -118,10 +118,10 @@ def test_text_cannot_forge_a_line_or_steer_a_terminal(text: str) -> None:
 async def test_a_line_is_shown_escaped_and_short() -> None:
     """SEC14: names, keys and details of any content become one JSON object."""
     sink, watch = Sink(), Watch()
-    await log(sink, watch).record(ADA, "force-release", target="a\nb\x1b[2J\u202e", detail="x" * 5000)
+    await log(sink, watch).record(ADA, "force-release", target="a\nb\x1b[2J\u202e", detail="x" * 50_000)
     shown = write_line(sink.lines[0])
     assert shown["target"] == "a\\nb\\x1b[2J\\u202e"
-    assert len(shown["detail"]) == 1000
+    assert len(shown["detail"]) == 10_000
     assert shown["at"] == "1970-01-01T00:16:40.000Z"
     assert json.loads(json.dumps(shown)) == shown
 
