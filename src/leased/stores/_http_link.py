@@ -88,7 +88,7 @@ class Link:
             used = connection.used
             try:
                 if grants:
-                    self._check()
+                    await self._check(connection, give_up_at)
                 left = give_up_at - self._clock.now()
                 if left <= 0:
                     raise Cut("the time was over before it was sent", sent=False)
@@ -119,13 +119,18 @@ class Link:
         self._calls.close()
         self._waits.close()
 
-    def _check(self) -> None:
-        """Raise unless the service gives what `require` asks for; the next connection will ask it again."""
-        heard_at, self._heard_at = self._heard_at, None
+    async def _check(self, connection: Connection, give_up_at: float) -> None:
+        """Raise unless the service gives what `require` asks for, as far as it says what it gives."""
         if self._requires and self._unheard is not None:
-            raise self._unheard
+            try:
+                keep = await self._ask(connection, give_up_at)
+            except Cut as cut:
+                raise Cut(cut.why, sent=False) from cut
+            if self._unheard is not None:
+                raise self._unheard
+            if not keep:
+                raise Cut("the service closed the connection", sent=False)
         self._standing.check()
-        self._heard_at = heard_at
 
     async def _connect(self, seconds: float) -> Connection:
         give_up_at = self._clock.now() + seconds
@@ -134,10 +139,8 @@ class Link:
         if heard_at is not None and self._clock.now() - heard_at < _HEARD_FOR:
             self._heard_at = heard_at
             return connection
-        question = self.requests.get(CAPABILITIES)
         try:
-            answer = await connection.exchange(question, seconds=max(give_up_at - self._clock.now(), 0.0))
-            self._hear(answer)
+            keep = await self._ask(connection, give_up_at)
         except Cut as cut:
             connection.close()
             failure = cut_off(cut, self._address)
@@ -146,11 +149,18 @@ class Link:
         except BaseException:
             connection.close()
             raise
-        if answer.keep:
+        if keep:
             connection.used = False  # it was not idle yet
             return connection
         connection.close()
         return await self._open(self._address, self._trust, seconds=max(give_up_at - self._clock.now(), 0.0))
+
+    async def _ask(self, connection: Connection, give_up_at: float) -> bool:
+        """Ask what the service gives; whether another request may follow on this connection."""
+        question = self.requests.get(CAPABILITIES)
+        answer = await connection.exchange(question, seconds=max(give_up_at - self._clock.now(), 0.0))
+        self._hear(answer)
+        return answer.keep
 
     def _hear(self, answer: Answer) -> None:
         """Take in what the service gives. It need not say; but who is no lock service is sent no claim."""

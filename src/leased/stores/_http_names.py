@@ -18,8 +18,8 @@ SEPARATOR = "::"
 class Names:
     """The names of keys: those of a namespace begin with it and `::`, those of none are their keys.
 
-    No two namespaces have a name in common: within a namespace, a colon before another one, before a dot or at the end is
-    written `:.`, so that the first two in a row are those after it.
+    No two namespaces have a name in common: within a namespace, a colon before another one, before a dot or at the end
+    is written `:.`, so that the first two in a row are those after it.
     """
 
     def __init__(self, namespace: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 from urllib.parse import quote
 
-from leased.errors import LeasedError, StoreUnavailable
+from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
 from leased.model import (
     Abandon,
     Acquire,
@@ -145,14 +145,22 @@ class HttpStore:
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`: one request, or as many as their size needs, one after the other."""
         give_up_at = self._clock.now() + timeout
-        outcomes: builtins.list[Outcome] = []
-        for members in self._batches(operations):
+        outcomes: builtins.list[Outcome] = [None] * len(operations)
+        members: builtins.list[_Member] = []
+        for place, operation in enumerate(operations):
             try:
-                outcomes += await self._send_batch(members, give_up_at)
+                members.append((place, operation, _packed(write_member(self._names.moved(operation)))))
+            except InvalidRequest as error:
+                outcomes[place] = error
+        for number, batch in enumerate(_batches(members)):
+            try:
+                found = await self._send_batch(batch, give_up_at)
             except LeasedError as error:
-                if not outcomes:
+                if not number:
                     raise
-                outcomes += [again(error) if isinstance(error, StoreUnavailable) else error for _ in members]
+                found = [again(error) if isinstance(error, StoreUnavailable) else error for _ in batch]
+            for (place, _, _), outcome in zip(batch, found, strict=True):
+                outcomes[place] = outcome
         return outcomes
 
     def assurance(self) -> Assurance:
@@ -177,38 +185,24 @@ class HttpStore:
             waits=wait > 0,
         )
 
-    def _batches(self, operations: Sequence[Operation]) -> Iterator[Sequence[_Member]]:
-        """The operations in their order, in parts that the service takes."""
-        batch: builtins.list[_Member] = []
-        size = 0
-        for operation in operations:
-            text = _packed(write_member(self._names.moved(operation)))
-            if batch and (size + len(text) > _MOST_BATCH or len(batch) == MOST_OPERATIONS):
-                yield batch
-                batch, size = [], 0
-            batch.append((operation, text))
-            size += len(text) + 1
-        if batch:
-            yield batch
-
     async def _send_batch(self, members: Sequence[_Member], give_up_at: float) -> builtins.list[Outcome]:
         try:
             return await self._send_members(members, give_up_at)
         except LeasedError as error:
-            others = [member for member in members if not isinstance(member[0], Acquire)]
+            others = [member for member in members if not isinstance(member[1], Acquire)]
             unsure = isinstance(error, StoreUnavailable) and error.applied is not False
             if not self._requires or unsure or len(others) in (0, len(members)):
                 raise
             problem = error
         # Where the service gives less than grants need, what was held must still end.
         found = iter(await self._send_members(others, give_up_at))
-        return [problem if isinstance(operation, Acquire) else next(found) for operation, _ in members]
+        return [problem if isinstance(operation, Acquire) else next(found) for _, operation, _ in members]
 
     async def _send_members(self, members: Sequence[_Member], give_up_at: float) -> builtins.list[Outcome]:
-        operations = [operation for operation, _ in members]
+        operations = [operation for _, operation, _ in members]
         return await self._post(
             "batch",
-            b'{"operations":[%b]}' % b",".join(text for _, text in members),
+            b'{"operations":[%b]}' % b",".join(text for _, _, text in members),
             lambda body: read_outcomes(operations, body, read=self._names.outcome),
             timeout=max(give_up_at - self._clock.now(), 0.0),
             grants=any(isinstance(operation, Acquire) for operation in operations),
@@ -235,13 +229,28 @@ class HttpStore:
         return understand(answer, read, address=self._address)
 
 
-_Member = tuple[Operation, bytes]
-"""An operation of a batch, and its text."""
+_Member = tuple[int, Operation, bytes]
+"""An operation of a batch: its place there, itself, and its text."""
 
 
 def open(url: str, *, face: Face, options: Options) -> HttpStore:  # noqa: A001 (as every store module)
     """The store behind the service that the URL names; nothing is opened yet. `InvalidRequest` for a wrong URL."""
     return HttpStore(read_address(url, options), face=face, options=options)
+
+
+def _batches(members: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
+    """The members in their order, in parts that the service takes."""
+    batch: builtins.list[_Member] = []
+    size = 0
+    for member in members:
+        length = len(member[2]) + 1
+        if batch and (size + length > _MOST_BATCH or len(batch) == MOST_OPERATIONS):
+            yield batch
+            batch, size = [], 0
+        batch.append(member)
+        size += length
+    if batch:
+        yield batch
 
 
 def _packed(body: Body) -> bytes:

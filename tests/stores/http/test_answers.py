@@ -156,6 +156,16 @@ def test_a_large_batch_goes_in_parts(caller: Caller, peer: Callable[[Behaviour],
     assert caller(store.many([], timeout=TIMEOUT)) == []
 
 
+def test_a_key_that_is_too_long_harms_no_other_member(caller: Caller, peer: Callable[[Behaviour], Peer]) -> None:
+    """S3: a key that does not fit with its namespace is refused in its place; the other members are asked for."""
+    found = peer(service_that(answer({"outcomes": [{"released": True}]})))
+    store = caller.open(f"{found.url}?leased_namespace=staging")
+    members = [Release("k" * 255, TOKEN), Release("key", TOKEN)]
+    refused, released = caller(store.many(members, timeout=TIMEOUT))
+    assert isinstance(refused, InvalidRequest)
+    assert released == Released()
+
+
 def test_a_part_that_fails_leaves_the_parts_before_it(caller: Caller, peer: Callable[[Behaviour], Peer]) -> None:
     """What was answered stays answered; the members of the part that failed say each that nobody knows."""
 
