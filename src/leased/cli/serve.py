@@ -38,13 +38,12 @@ def serve(session: Session) -> int:
 
 
 def _serve(session: Session, settings: Settings) -> int:
-    from leased.server.app import App
+    from leased.server.access import make_app
     from leased.server.serve import address_of, listen, make_server
-    from leased.server.service import Service
 
     with listen(settings) as listening:
         address = address_of(settings, listening)
-        server = make_server(App(Service(settings)), settings)
+        server = make_server(make_app(settings), settings)
         say = session.output.talk
         say(f"leased serves {address} from {hide_secrets(settings.store)}; ctrl-c ends it")
         if settings.open:

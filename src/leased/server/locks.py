@@ -36,7 +36,8 @@ from leased.server.calls import Call
 from leased.server.events import Events
 from leased.server.metrics import Metrics
 from leased.server.policies import Policies
-from leased.server.principals import Action, Principal
+from leased.server.principals import Action, Gate, Principal
+from leased.server.request_ids import parameters_of
 from leased.server.requests import (
     MAX_WHOLE_METADATA,
     AbandonRequest,
@@ -67,9 +68,18 @@ class LockOperations:
     """All operations over one store. Each takes a call whose principal may do that, and answers with a body."""
 
     def __init__(
-        self, store: Store, env: Env, *, waiting: Waiting, policies: Policies, events: Events, metrics: Metrics
+        self,
+        store: Store,
+        env: Env,
+        *,
+        gate: Gate,
+        waiting: Waiting,
+        policies: Policies,
+        events: Events,
+        metrics: Metrics,
     ) -> None:
         self._store = store
+        self._gate = gate
         self._env = env
         self._waiting = waiting
         self._policies = policies
@@ -84,6 +94,8 @@ class LockOperations:
         claim = self._claim(principal, request)
         if self.draining:
             raise shutting_down()
+        if claim.request_id is not None:
+            await self._bind(principal, claim, request_id=claim.request_id)
         outcome: Held | Contended
         if wait is UNSET or not wait:
             outcome = await self._store.acquire(claim, timeout=env.timeout)
@@ -96,6 +108,11 @@ class LockOperations:
                     env.clock.start(hand_back(self._store, env, claim))
                 raise
         return self._answer(principal, request, operation=Acquire(claim), outcome=outcome)
+
+    async def _bind(self, principal: Principal, claim: Claim, *, request_id: str) -> None:
+        """Let a request id stand for this claim alone, whoever repeats it, with whatever token and from wherever."""
+        if principal.kind != "local":
+            await self._gate.bind(principal, request_id, parameters=parameters_of(claim))
 
     async def renew(self, call: Call) -> Body:
         """Set the end of a lease. Without a number it gets the next one, which takes a look."""
@@ -138,6 +155,8 @@ class LockOperations:
                 if self.draining and isinstance(operation, Acquire):
                     raise shutting_down()
                 await admit(principal, _ACTIONS[type(operation)], member.key)
+                if isinstance(operation, Acquire) and operation.claim.request_id is not None:
+                    await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
                 outcomes[place] = wire.write_error(error, request_id=None)
             else:

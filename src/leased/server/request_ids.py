@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from leased.checks import shown
 from leased.errors import RequestConflict
+from leased.model import Claim
 from leased.server.principals import Principal
 
 BOUND_FOR = 600.0
@@ -37,8 +38,8 @@ class RequestIds:
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """Let this request pass if it is the first with its id, or the same again; else raise `RequestConflict`.
 
-        `parameters` is what makes the request what it is, as JSON has it: not the wait, which a repeated request has
-        less of. Whose id it is, and with which parameters, is not told.
+        `parameters` is what makes the request what it is, as JSON has it. Whose id it is, and with which parameters,
+        is not told.
         """
         now, place = self._wall(), (principal.project, request_id)
         digest = digest_of(principal, parameters)
@@ -59,6 +60,14 @@ class RequestIds:
         self._known[place] = (digest, until)
         if len(self._known) > MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
+
+
+def parameters_of(claim: Claim) -> Mapping[str, Any]:
+    """What makes a claim what it is. Token, metadata and wait are no part of it: who lost an answer may ask again from
+    another process, with less time left and, where he did not choose it, another token."""
+    terms = claim.terms
+    spans = [claim.ttl, terms.max_hold, terms.hold_at_least, terms.lock_delay]
+    return {"key": claim.key, "owner": claim.owner, "spans": spans}
 
 
 def digest_of(principal: Principal, parameters: Mapping[str, Any]) -> bytes:

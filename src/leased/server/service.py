@@ -58,6 +58,7 @@ class Service:
         self.locks = LockOperations(
             self.store,
             self.env,
+            gate=self.gate,
             waiting=self.waiting,
             policies=self.policies,
             events=self.events,

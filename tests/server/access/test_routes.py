@@ -250,3 +250,32 @@ def test_a_key_revoked_elsewhere_works_no_longer_than_seconds(site: Site) -> Non
     del site.world.registry.kept[site.ada.id]
     site.world.watch.time += REMEMBERED_FOR
     assert site.acquire("k", key=site.ada) == 401
+
+
+def test_a_request_id_belongs_to_one_acquire(site: Site) -> None:
+    """O6, C168: the same again has one lease and one answer; another key, ttl, owner or principal is a conflict."""
+    asked: dict[str, Any] = {"key": "k", "token": "t" * 32, "requestId": "r1", **TTL}
+    first = site.ask("POST", "locks/acquire", asked, key=site.ada)[1]
+    again = site.ask("POST", "locks/acquire", asked | {"metadata": {"pid": 7}}, key=site.ada)[1]
+    assert first["acquired"] is again["acquired"] is True
+    assert first["fencingToken"] == again["fencingToken"]
+    bob = site.world.key("member", "bob")
+    others: list[tuple[dict[str, Any], ApiKey]] = [
+        ({"key": "l"}, site.ada),
+        ({"ttlMs": 31_000}, site.ada),
+        ({"owner": "run"}, site.ada),
+        ({"lockDelayMs": 1000}, site.ada),
+        ({}, bob),
+        ({"token": "u" * 32, "key": "l"}, bob),
+    ]
+    for changed, key in others:
+        status, refusal = site.ask("POST", "locks/acquire", asked | changed, key=key)
+        assert (status, refusal["code"]) == (409, "LOCK_REQUEST_CONFLICT"), changed
+        batch = {"operations": [{"operation": "acquire", **asked, **changed}]}
+        (outcome,) = site.ask("POST", "locks/batch", batch, key=key)[1]["outcomes"]
+        assert outcome["code"] == "LOCK_REQUEST_CONFLICT"
+    assert site.ask("GET", "locks/status?key=l")[1]["held"] is False
+    proof = {"key": "k", "token": "t" * 32, "requestId": "r1"}
+    assert site.ask("POST", "locks/release", proof, key=bob)[1]["released"] is True
+    late = site.ask("POST", "locks/acquire", asked, key=site.ada)[1]
+    assert (late["acquired"], late.get("token")) == (False, None)
