@@ -198,6 +198,7 @@ def test_every_refusal_is_a_problem_document(service: Running) -> None:
         assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
         assert answer.json["code"] == answer.json["errorCode"] == "LOCK_INVALID_REQUEST"
         assert answer.json["requestId"]
+        assert answer.headers.get("allow") == {404: None, 405: "POST" if body is None else "GET"}[status]
     for query in ("?key=a&key=b", "?kye=a", "?key=%ff", "?key", "", "?key=" + "a" * 9_000):
         answer = ask(service.port, f"/v1/locks/status{query}")
         assert answer.status == 400, query

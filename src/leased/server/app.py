@@ -16,9 +16,10 @@ from leased.errors import AccessDenied, LeasedError, StoreUnavailable, Unauthent
 from leased.server.calls import Call, Disconnected, Receive, Route, Send
 from leased.server.heads import Head, Refused, peer_of, read_query
 from leased.server.metrics import RouteCounts
+from leased.server.openapi import describe
 from leased.server.principals import LOCAL, Action, OpenGate, Principal
 from leased.server.requests import MAX_BODY, Reader
-from leased.server.routes import routes_of
+from leased.server.routes import routes_of, version_of_program
 from leased.server.service import Service
 from leased.server.settings import is_loopback
 from leased.wire import Body
@@ -56,7 +57,11 @@ class App:
         self._gate = service.gate
         self._open = isinstance(service.gate, OpenGate)  # who asks nobody need not be asked, on every request
         settings = service.settings
-        self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further)
+        description = Route(
+            "GET", "/openapi.json", "This description", raw=self._describe, known=False, media_type="application/json"
+        )
+        self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further, description)
+        self._description = b""
         self._ways: dict[bytes, dict[str, _Way]] = {}
         for route in self.routes:
             counts = service.metrics.route(f"{route.method} {route.path}")
@@ -113,7 +118,7 @@ class App:
         method = scope["method"]
         way = ways.get("GET" if method == "HEAD" else method)
         if way is None:
-            raise Refused(405, f"this path takes {' and '.join(sorted(ways))}")
+            raise Refused(405, f"this path takes {' and '.join(sorted(ways))}", allow=", ".join(sorted(ways)))
         return way
 
     async def _prepare(self, way: _Way, call: Call, scope: Any) -> None:
@@ -152,6 +157,13 @@ class App:
             self._service.events.publish(principal.project, "denied", key=key, by=principal.name, action=action)
             raise
 
+    async def _describe(self, call: Call, send: Send) -> int:
+        if not self._description:
+            whole = describe(self.routes, version=version_of_program(), open_to_all=self._open)
+            self._description = _encode(whole)
+        await _answer(send, 200, self._description, (JSON,))
+        return 200
+
     async def _refuse(self, send: Send, error: LeasedError, call: Call) -> int:
         """Answer with a problem document."""
         request_id = getattr(call.request, "request_id", None) or secrets.token_hex(8)
@@ -161,6 +173,8 @@ class App:
             body["status"] = error.status
             if error.status == 413:
                 headers.append(_CLOSE)
+            if error.allow:
+                headers.append((b"allow", error.allow.encode()))
         if isinstance(error, Unauthenticated):
             headers.append((b"www-authenticate", b'Bearer realm="leased"'))
         if error.retry_after is not None and body["status"] in (429, 503):

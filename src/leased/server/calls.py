@@ -55,7 +55,8 @@ class Route:
 
     `action` is what the gate is asked for, with the request's key; without one the handler asks it for what it does.
     `known` says that the caller must be known even so. `request` is the type of the body, `query` has the parameters,
-    each with its meaning; `answer` names what comes back, for the description of the interface.
+    each with its meaning, of which some are `required`; `answer` is the type of what comes back, or `media_type` says
+    what it is, for the description of the interface.
     """
 
     method: str
@@ -67,7 +68,9 @@ class Route:
     known: bool = True
     request: type[Any] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
-    answer: str = ""
+    required: frozenset[str] = frozenset()
+    answer: type[Any] | None = None
+    media_type: str = "application/json"
 
 
 async def until_gone(receive: Receive) -> None:

@@ -16,9 +16,11 @@ class Refused(LeasedError):
 
     code = "LOCK_INVALID_REQUEST"
 
-    def __init__(self, status: int, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, status: int, message: str, *, hint: str | None = None, allow: str = "") -> None:
+        """`allow`: the methods that the path takes, if it was one of those."""
         super().__init__(message, hint=hint)
         self.status = status
+        self.allow = allow
 
 
 class Head:

@@ -11,6 +11,19 @@ from typing import Any
 from leased import wire
 from leased.errors import AccessDenied, StoreUnavailable
 from leased.server import events, metrics
+from leased.server.answers import (
+    AbandonAnswer,
+    AcquireAnswer,
+    BatchAnswer,
+    Capabilities,
+    ForceReleaseAnswer,
+    Health,
+    LookAnswer,
+    Page,
+    ReleaseAnswer,
+    RenewAnswer,
+    Status,
+)
 from leased.server.calls import Call, Handler, Route, Send, until_gone
 from leased.server.locks import Admit
 from leased.server.requests import (
@@ -43,17 +56,53 @@ def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
         return Route("POST", f"/v1/locks/{name}", summary, handler, request=request, **more)
 
     return (
-        post("acquire", summary="Take a key", handler=locks.acquire, request=AcquireRequest, action="acquire"),
-        post("renew", summary="Set the end of a lease", handler=locks.renew, request=RenewRequest, action="renew"),
-        post("release", summary="End a lease", handler=locks.release, request=ReleaseRequest, action="release"),
-        post("abandon", summary="Take a claim back", handler=locks.release, request=AbandonRequest, action="abandon"),
-        post("look", summary="See whether a token holds", handler=locks.look, request=LookRequest, action="look"),
-        post("batch", summary="Several operations", handler=batch, request=BatchRequest),
+        post(
+            "acquire",
+            answer=AcquireAnswer,
+            summary="Take a key",
+            handler=locks.acquire,
+            request=AcquireRequest,
+            action="acquire",
+        ),
+        post(
+            "renew",
+            answer=RenewAnswer,
+            summary="Set the end of a lease",
+            handler=locks.renew,
+            request=RenewRequest,
+            action="renew",
+        ),
+        post(
+            "release",
+            answer=ReleaseAnswer,
+            summary="End a lease",
+            handler=locks.release,
+            request=ReleaseRequest,
+            action="release",
+        ),
+        post(
+            "abandon",
+            answer=AbandonAnswer,
+            summary="Take a claim back",
+            handler=locks.release,
+            request=AbandonRequest,
+            action="abandon",
+        ),
+        post(
+            "look",
+            answer=LookAnswer,
+            summary="See whether a token holds",
+            handler=locks.look,
+            request=LookRequest,
+            action="look",
+        ),
+        post("batch", answer=BatchAnswer, summary="Several operations", handler=batch, request=BatchRequest),
         post(
             "force-release",
             summary="End a lease without its token",
             handler=locks.force_release,
             request=ForceReleaseRequest,
+            answer=ForceReleaseAnswer,
             action="force-release",
         ),
         Route(
@@ -63,6 +112,8 @@ def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
             locks.status,
             action="status",
             query={"key": "what is locked"},
+            required=frozenset({"key"}),
+            answer=Status,
         ),
         Route(
             "GET",
@@ -73,8 +124,9 @@ def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
             query={
                 "prefix": "only keys that begin exactly like this",
                 "after": "the last key of the page before",
-                "limit": "the most keys of this page",
+                "limit": "the most keys of this page, 1 to 1000",
             },
+            answer=Page,
         ),
     )
 
@@ -84,7 +136,7 @@ def _own_routes(service: Service) -> tuple[Route, ...]:
 
     async def capabilities(call: Call) -> Body:
         return {
-            "version": _version(),
+            "version": version_of_program(),
             "store": service.shown,
             "assurance": wire.write_assurance(await service.assurance()),
             "policies": service.policies.shown(call.principal),
@@ -120,11 +172,32 @@ def _own_routes(service: Service) -> tuple[Route, ...]:
         return 200
 
     return (
-        Route("GET", "/v1/events", "What happens to locks, as it happens", raw=stream_events, action="events"),
-        Route("GET", "/v1/capabilities", "What this service gives and allows", capabilities, action="capabilities"),
-        Route("GET", "/healthz", "Whether the process runs", healthz, known=False),
-        Route("GET", "/readyz", "Whether locks can be had", readyz, known=False),
-        Route("GET", "/metrics", "Counts, as Prometheus reads them", raw=show_metrics, known=False),
+        Route(
+            "GET",
+            "/v1/events",
+            "What happens to locks, as it happens",
+            raw=stream_events,
+            action="events",
+            media_type="text/event-stream",
+        ),
+        Route(
+            "GET",
+            "/v1/capabilities",
+            "What this service gives and allows",
+            capabilities,
+            action="capabilities",
+            answer=Capabilities,
+        ),
+        Route("GET", "/healthz", "Whether the process runs", healthz, known=False, answer=Health),
+        Route("GET", "/readyz", "Whether locks can be had", readyz, known=False, answer=Health),
+        Route(
+            "GET",
+            "/metrics",
+            "Counts, as Prometheus reads them",
+            raw=show_metrics,
+            known=False,
+            media_type="text/plain",
+        ),
     )
 
 
@@ -145,7 +218,8 @@ async def _stream(service: Service, call: Call, send: Send) -> None:
         service.events.close(reader)
 
 
-def _version() -> str:
+def version_of_program() -> str:
+    """The version of leased that runs."""
     try:
         return version("leased")
     except PackageNotFoundError:
