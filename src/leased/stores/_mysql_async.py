@@ -9,11 +9,14 @@ import socket
 import ssl
 from typing import Any
 
+from leased.clocks import now
 from leased.errors import StoreUnavailable
+from leased.stores._alarm import Alarm
 from leased.stores._drivers import driver
 from leased.stores._loops import close_without_loop
 from leased.stores._mysql_failures import CUT, GARBAGE, Trouble, failure, trouble
-from leased.stores._mysql_link import FAREWELL, SETTINGS, Answer, open_words
+from leased.stores._mysql_link import FAREWELL, SETTINGS, open_words
+from leased.stores._mysql_packets import Answer
 from leased.stores._mysql_place import Place
 
 _NO_WAY = 2003  # what the driver calls it when there is no connection to a host
@@ -29,27 +32,33 @@ class AsyncLink:
         self._transport = connection._transport  # for `abort`, which the driver does not offer
         self._loop = asyncio.get_running_loop()
         self._asking = False
+        self._alarm = Alarm(self._transport.abort)
         self._socket = self._transport.get_extra_info("socket")
         self._unasked = select.poll()
         self._unasked.register(self._socket.fileno(), select.POLLIN)
 
     async def ask(self, statement: str, *, seconds: float) -> Answer:
         """The answer to one statement within so many seconds, or `Trouble`."""
+        until = now() + max(seconds, 0.0)
+        self._alarm.set(until)
         self._asking = True
-        alarm = self._loop.call_later(max(seconds, 0.0), self._transport.abort)
         connection = self._connection
         try:
             changed = await connection.query(statement)  # what a cursor would do, without one
         except (self._errors, *GARBAGE) as error:
             found = trouble(error)
-            if self._loop.time() >= alarm.when():
+            if now() >= until:
                 found = Trouble(CUT, f"there was no answer within {seconds:.3g} s")
             self._asking = not found.answered
             raise found from error
         finally:
-            alarm.cancel()
+            self._alarm.rest()
         self._asking = False
         return Answer(connection._result.rows or (), changed, connection.insert_id())
+
+    async def change(self, statement: str, *, seconds: float) -> Answer:
+        """The same for a statement that has no rows to answer."""
+        return await self.ask(statement, seconds=seconds)
 
     def idle(self) -> bool:
         """Whether no exchange is open."""
@@ -61,6 +70,7 @@ class AsyncLink:
 
     def close(self) -> None:
         """See `leased.stores._pool.Connection`; with a farewell, if that needs no waiting."""
+        self._alarm.close()
         if self._loop.is_closed():
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # the server notices now

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import select
 import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from leased.stores._drivers import driver
-from leased.stores._mysql_failures import GARBAGE, Trouble, failure, trouble
+from leased.stores._mysql_failures import CUT, CUT_WHILE_SENDING, GARBAGE, Trouble, failure, trouble
+from leased.stores._mysql_packets import HEADER, Answer, as_packet, length_of, read_change
 from leased.stores._mysql_place import Place
 
 _VARIABLES = {
@@ -39,12 +41,8 @@ FAREWELL = b"\x01\x00\x00\x00\x01"
 """The packet that ends a connection; without it the server notes in its log that one was aborted."""
 
 
-class Answer(NamedTuple):
-    """What a statement said: its rows, how many it changed, and the number it handed to `LAST_INSERT_ID`."""
-
-    rows: tuple[tuple[Any, ...], ...]
-    changed: int
-    number: int
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_OK_ENOUGH = 512
 
 
 def open_words(refusal: Callable[[int, str], Exception]) -> dict[bytes, Callable[[Any], Any]]:
@@ -62,14 +60,25 @@ class _TimedSocket:
     def __init__(self, plain: socket.socket, *, until: float) -> None:
         self.until = until
         self._socket = plain
+        self._socket.settimeout(0.0)  # who has to wait asks `_poll`, which costs less than a time-out for each call
+        self._encrypted = False
+        self._poll = select.poll()
+        self._poll.register(plain.fileno(), select.POLLIN)
 
     def settimeout(self, seconds: float | None) -> None:
         """The driver's time-outs are for each read: a server that drips could make it last for ever."""
 
     def sendall(self, data: bytes) -> None:
         """Send all of it in time, or raise `TimeoutError`."""
-        self._arm()
-        self._socket.sendall(data)
+        while True:
+            try:
+                sent = self._socket.send(data)
+            except _NOT_NOW as error:
+                self._wait(writing=not isinstance(error, ssl.SSLWantReadError))
+                continue
+            if sent == len(data):
+                return
+            data = data[sent:]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         """What the driver reads from."""
@@ -77,8 +86,13 @@ class _TimedSocket:
 
     def recv_into(self, buffer: Any) -> int:
         """Read what has come, in time, or raise `TimeoutError`."""
-        self._arm()
-        return self._socket.recv_into(buffer)
+        if not self._encrypted:  # else what was decrypted may be here already
+            self._wait()
+        while True:
+            try:
+                return self._socket.recv_into(buffer)
+            except _NOT_NOW as error:
+                self._wait(writing=isinstance(error, ssl.SSLWantWriteError))
 
     def fileno(self) -> int:
         """The descriptor."""
@@ -88,22 +102,33 @@ class _TimedSocket:
         """Close it."""
         self._socket.close()
 
+    def silent(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self._poll.poll(0)
+
     def try_to_send(self, data: bytes) -> None:
         """Send it if that needs no waiting, and is possible at all."""
         with contextlib.suppress(OSError, ValueError):
-            self._socket.settimeout(0.0)
             self._socket.send(data)
 
     def encrypt(self, context: ssl.SSLContext, *, host: str) -> None:
         """Speak TLS from now on."""
-        self._arm()
-        self._socket = context.wrap_socket(self._socket, server_hostname=host)
-
-    def _arm(self) -> None:
         left = self.until - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
         self._socket.settimeout(left)
+        self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        self._socket.settimeout(0.0)
+        self._encrypted = True
+
+    def _wait(self, *, writing: bool = False) -> None:
+        poll = self._poll
+        if writing:
+            poll = select.poll()
+            poll.register(self._socket.fileno(), select.POLLOUT)
+        left = self.until - time.monotonic()
+        if left <= 0 or not poll.poll(math.ceil(left * 1000.0)):
+            raise TimeoutError("timed out")
 
 
 class _Reader(io.RawIOBase):
@@ -142,8 +167,7 @@ class BlockingLink:
         self._errors = errors
         self._timed = timed
         self._asking = False
-        self._unasked = select.poll()
-        self._unasked.register(timed.fileno(), select.POLLIN)
+        self._buffer = bytearray(_OK_ENOUGH)
 
     async def ask(self, statement: str, *, seconds: float) -> Answer:
         """The answer to one statement within so many seconds, or `Trouble`."""
@@ -159,13 +183,49 @@ class BlockingLink:
         self._asking = False
         return Answer(connection._result.rows or (), changed, connection.insert_id())
 
+    async def change(self, statement: str, *, seconds: float) -> Answer:
+        """The same for a statement that has no rows to answer. It is most of what a lock needs, and of what it costs:
+        what the driver does for any answer costs more than the rest of it."""
+        packet = as_packet(statement)
+        self._timed.until = time.monotonic() + seconds
+        self._asking = True
+        try:
+            self._timed.sendall(packet)
+        except OSError as error:
+            raise Trouble(CUT_WHILE_SENDING, f"the connection ended: {error}") from error
+        try:
+            answer = read_change(self._packet())
+        except OSError as error:
+            raise Trouble(CUT, f"no answer came: {error}") from error
+        except Trouble as found:
+            self._asking = not found.answered
+            raise
+        self._asking = False
+        return answer
+
+    def _packet(self) -> bytes:
+        """The one packet of an answer."""
+        buffer, have, wanted = self._buffer, 0, HEADER
+        while have < wanted:
+            if have == len(buffer):
+                buffer = buffer + bytearray(wanted - have)  # a long error
+            got = self._timed.recv_into(memoryview(buffer)[have:])
+            if not got:
+                raise ConnectionError("the server closed the connection")
+            have += got
+            if wanted == HEADER <= have:
+                wanted = HEADER + length_of(buffer)
+        if have > wanted:
+            raise Trouble(0, "it said more than it was asked")
+        return bytes(memoryview(buffer)[HEADER:wanted])
+
     def idle(self) -> bool:
         """Whether no exchange is open."""
         return not self._asking
 
     def usable(self) -> bool:
         """Nothing comes unasked while all is well: what can be read is the end, or the news of it."""
-        return not self._asking and not self._unasked.poll(0)
+        return not self._asking and self._timed.silent()
 
     def close(self) -> None:
         """See `leased.stores._pool.Connection`; with a farewell, if that needs no waiting."""

@@ -11,15 +11,15 @@ from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Acquire, Claim, Held, Lease, Operation
 from leased.store import Outcome
 from leased.stores._mysql_failures import DUPLICATE, LOCKED, NO_TABLE, Trouble, failure
-from leased.stores._mysql_link import Answer
+from leased.stores._mysql_packets import Answer
 from leased.stores._mysql_statements import Statements
+from leased.stores._sql_memory import Memory
 from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Asked, Record, Seen, asked, digest_of, microseconds
 from leased.stores._sql_rules import Effect
 from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Unsettled, key_of, settled, token_of
 from leased.stores._standing import ServerClock
 
 _NO_RIGHT = 1142
-_MOST_KEYS = 4096
 _ROW_WAIT = 1.2  # a second, as the settings of a connection say, and the way
 _NO_WAIT = 0.1  # a nap, and the way
 
@@ -29,6 +29,10 @@ class Link(Protocol):
 
     async def ask(self, statement: str, *, seconds: float) -> Answer:
         """The answer within so many seconds, or `Trouble`."""
+        ...
+
+    async def change(self, statement: str, *, seconds: float) -> Answer:
+        """The same for a statement that has no rows to answer."""
         ...
 
     def idle(self) -> bool:
@@ -46,27 +50,6 @@ class Link(Protocol):
 
 class Duplicate(RolledBack):
     """A row was there already."""
-
-
-class Memory:
-    """What the sessions of a store remember together: the server, how far the clean-up is, some keys with a record."""
-
-    __slots__ = ("_keys", "after", "server")
-
-    def __init__(self) -> None:
-        self.server: tuple[str, ...] = ()
-        self.after: tuple[bytes, bytes] = (b"", b"")
-        self._keys: set[str] = set()
-
-    def note(self, key: str) -> None:
-        """This key has a record, for a day at least."""
-        if len(self._keys) >= _MOST_KEYS:
-            self._keys.clear()
-        self._keys.add(key)
-
-    def has(self, key: str) -> bool:
-        """Whether this key is known to have had one."""
-        return key in self._keys
 
 
 class MysqlSession:
@@ -116,8 +99,7 @@ class MysqlSession:
         """
         key, new = claim.key, asked(claim)
         name = key.encode()
-        if not self._memory.has(key):
-            self._memory.note(key)
+        if self._memory.is_new(key):
             with contextlib.suppress(Duplicate):
                 answer = await self._change(
                     self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True
@@ -283,10 +265,10 @@ class MysqlSession:
 
     async def _begin(self, call: Call) -> None:
         self._within = True  # first: whatever ends this call, the connection is not used with half a transaction
-        await self._ask("START TRANSACTION", call)
+        await self._ask("START TRANSACTION", call, by=self._link.change)
 
     async def _end(self, statement: str, call: Call) -> None:
-        await self._ask(statement, call, writing=statement == "COMMIT")
+        await self._ask(statement, call, by=self._link.change, writing=statement == "COMMIT")
         self._within = False
 
     async def _change(self, statement: str, call: Call, *, writing: bool = False) -> Answer:
@@ -294,15 +276,17 @@ class MysqlSession:
         would not learn that nothing was changed, and the connection would be lost. What skips locked rows is never
         asked like that: MariaDB ends it with an error where there are any."""
         hurry = self._at_once if call.patience() < _ROW_WAIT else ""
-        return await self._ask(hurry + statement, call, writing=writing)
+        return await self._ask(hurry + statement, call, by=self._link.change, writing=writing)
 
-    async def _ask(self, statement: str, call: Call, *, writing: bool = False) -> Answer:
-        """The answer; `writing`: if none comes, nobody knows whether the statement had its effect."""
+    async def _ask(
+        self, statement: str, call: Call, *, by: Callable[..., Awaitable[Answer]] | None = None, writing: bool = False
+    ) -> Answer:
+        """The answer, `by` the link's way; `writing`: if none comes, nobody knows whether it had its effect."""
         left = call.left()
         if left <= 0:
             raise StoreUnavailable(f"there was no time left to ask {self._place}", applied=False)
         try:
-            return await self._link.ask(statement, seconds=left)
+            return await (by or self._link.ask)(statement, seconds=left)
         except Trouble as found:
             await self._undo(call)
             if found.number == NO_TABLE:

@@ -8,6 +8,7 @@ import select
 from typing import Any, Protocol
 
 from leased.clocks import now
+from leased.stores._alarm import Alarm
 
 
 class Answers(Protocol):
@@ -127,8 +128,7 @@ class _BlockingAnswers:
 class _LoopAnswers:
     """Reads where the loop says that there is something, so that a task wakes up only for a whole result.
 
-    The loop watches the socket from the first exchange to the end, and there is one timer, which stays when an exchange
-    ends in time and serves the next: asking anew for each would cost more than all the rest.
+    The loop watches the socket from the first exchange to the last: to say so for each would cost more than the rest.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -140,8 +140,7 @@ class _LoopAnswers:
         self._watched = False
         self._found: asyncio.Future[bool] | None = None  # what the task waits for: true, or false if the time is up
         self._error: Exception | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = self._until = 0.0
+        self._alarm = Alarm(self._late)
 
     async def sent(self, until: float) -> None:
         while self._connection.flush():
@@ -159,9 +158,7 @@ class _LoopAnswers:
         return not self._poll.poll(0)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.close()
         self._watch_no_more()
 
     async def _wait(self, until: float) -> None:
@@ -170,14 +167,13 @@ class _LoopAnswers:
         if not self._watched:
             self._loop.add_reader(self._socket, self._read)
             self._watched = True
-        self._until = until
-        if self._timer is None or until < self._rings_at:
-            self._set_timer()
+        self._alarm.set(until)
         self._found = self._loop.create_future()
         try:
             in_time = await self._found
         finally:
             self._found = None
+            self._alarm.rest()
         if self._error is not None:
             raise self._error
         if not in_time:
@@ -202,19 +198,8 @@ class _LoopAnswers:
         if self._found is not None:
             _settle(self._found)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings_at = self._until
-        self._timer = self._loop.call_later(max(0.0, self._until - now()), self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        if self._found is None:
-            return
-        if now() < self._until:  # it was set for an exchange before this one
-            self._set_timer()
-        else:
+    def _late(self) -> None:
+        if self._found is not None:
             _expire(self._found)
 
     def _watch_no_more(self) -> None:

@@ -7,11 +7,12 @@ from leased.stores._loops import running_loop
 from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
-from leased.stores._mysql_session import Link, Memory, MysqlSession, saying
+from leased.stores._mysql_session import Link, MysqlSession, saying
 from leased.stores._mysql_standing import at_once, identity, read_clock, read_settings, refuse_read_only
 from leased.stores._mysql_standing import standing as weighed
 from leased.stores._mysql_statements import Statements
 from leased.stores._pool import Pool, pool_size
+from leased.stores._sql_memory import Memory
 from leased.stores._sql_store import SqlStore
 from leased.stores._standing import ServerClock, Standing
 from leased.targets import Face, Options
@@ -29,8 +30,10 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
     standing = Standing(options, shown=where.shown)
     clock = ServerClock(options.clock, options, shown=where.shown)
     memory = Memory()
+    server: tuple[str, ...] = ()
 
     async def connect(seconds: float) -> MysqlSession:
+        nonlocal server
         until = now() + seconds
         link = await _linked(where, face=face, seconds=seconds)
         try:
@@ -38,8 +41,8 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
             settings = await read_settings(ask)
             standing.read(weighed(settings, verified=where.tls.verify if where.tls else None))
             refuse_read_only(settings, place=where.shown)
-            if memory.server != identity(settings):  # another server has another clock
-                memory.server = identity(settings)
+            if server != identity(settings):  # another server has another clock
+                server = identity(settings)
                 clock.forget()
             asked_at = options.clock.now()
             clock.read(await read_clock(ask, place=where.shown), asked_at=asked_at)
