@@ -126,11 +126,15 @@ class Link:
                 keep = await self._ask(connection, give_up_at)
             except Cut as cut:
                 raise Cut(cut.why, sent=False) from cut
-            if self._unheard is not None:
-                raise self._unheard
+            self._tell_unheard()
             if not keep:
                 raise Cut("the service closed the connection", sent=False)
         self._standing.check()
+
+    def _tell_unheard(self) -> None:
+        """Raise why the service did not say what it gives, if it did not."""
+        if self._unheard is not None:
+            raise self._unheard
 
     async def _connect(self, seconds: float) -> Connection:
         give_up_at = self._clock.now() + seconds

@@ -18,7 +18,7 @@ from leased.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from leased.model import Acquire, Claim, Held, Look, Lost, Release, Released
+from leased.model import Acquire, Claim, Held, Look, Lost, Operation, Release, Released
 from tests.stores.http.conftest import TIMEOUT, TOKEN, Caller
 from tests.stores.http.peers import ASSURANCE, CAPABILITIES, Behaviour, Peer, answer
 
@@ -107,7 +107,7 @@ def test_errors_of_the_service_are_raised_as_they_are(
 def test_a_member_that_failed_stands_in_its_place(caller: Caller, peer: Callable[[Behaviour], Peer]) -> None:
     """A batch tells of each member what became of it; one outcome too few, and nobody knows of any."""
     denied = {"code": "LOCK_ACCESS_DENIED", "detail": "no", "status": 403}
-    members = [Acquire(CLAIM), Acquire(Claim("other", TOKEN, 30.0)), Release("key", TOKEN)]
+    members: list[Operation] = [Acquire(CLAIM), Acquire(Claim("other", TOKEN, 30.0)), Release("key", TOKEN)]
     store = caller.open(peer(service_that(answer({"outcomes": [GRANT, denied, {"released": True}]}))).url)
     found = caller(store.many(members, timeout=TIMEOUT))
     assert [type(outcome) for outcome in found] == [Held, AccessDenied, Released]

@@ -12,8 +12,8 @@ import pytest
 import leased
 from leased.clocks import BlockingClock
 from leased.errors import RateLimited, StoreNotUsable, StoreUnavailable, Unauthenticated
-from leased.model import Acquire, Claim, Held, Release, Released
-from leased.server.principals import LOCAL, Principal
+from leased.model import Acquire, Claim, Held, Operation, Release, Released
+from leased.server.principals import LOCAL, Action, Principal
 from leased.stores.memory import MemoryStore
 from tests.server.running import running
 from tests.servers import certificates
@@ -143,10 +143,13 @@ class Door:
             raise Unauthenticated("no credential that is known here")
         return LOCAL
 
-    async def admit(self, principal: Principal, action: str, *, key: str = "", count: int = 1) -> None:
+    async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`."""
         if self.limited and action == "capabilities":
             raise RateLimited("too many questions", retry_after=9.0)
+
+    async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
+        """See `Gate`."""
 
     async def close(self) -> None:
         """See `Gate`."""
@@ -213,7 +216,7 @@ def test_nothing_is_granted_by_less_than_is_required(caller: Caller, peer: Calla
     assert caught.value.applied is False
     assert not [line for line in weak.requests if "acquire" in line]
     assert caller(store.release("key", TOKEN, timeout=TIMEOUT))
-    members = [Acquire(CLAIM), Release("key", TOKEN)]
+    members: list[Operation] = [Acquire(CLAIM), Release("key", TOKEN)]
     refused, released = caller(store.many(members, timeout=TIMEOUT))
     assert isinstance(refused, StoreNotUsable)
     assert released == Released()
