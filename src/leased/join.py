@@ -78,14 +78,20 @@ class Joined:
         """See `leased.store`."""
         if claim.wait > 0 and self._keeps_line:
             return await self._store.acquire(claim, timeout=timeout)
+        if self._busy or self._crowded:
+            return cast("Held | Contended", await self._ask_with_others(Acquire(claim), timeout=timeout))
         return await self._ask(self._store.acquire, Acquire, claim, timeout=timeout)
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
+        if self._busy or self._crowded:
+            return cast("Held | Lost", await self._ask_with_others(Renew(key, token, ttl, number), timeout=timeout))
         return await self._ask(self._store.renew, Renew, key, token, ttl=ttl, number=number, timeout=timeout)
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
+        if self._busy or self._crowded:
+            return cast("Released", await self._ask_with_others(Release(key, token, late), timeout=timeout))
         return await self._ask(self._store.release, Release, key, token, late=late, timeout=timeout)
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
@@ -132,7 +138,7 @@ class Joined:
         timeout: float,
         **kwargs: Any,
     ) -> _T:
-        """Make the call, or its operation, made of the same, as one of a batch if others are under way."""
+        """Make the call, or its operation, made of the same, as one of a batch if others are under way after all."""
         lone = _Lone()
         try:
             try:
@@ -227,12 +233,13 @@ class Joined:
     def _pass_on(self, leader: _Member | _Lone) -> None:
         """Let the most patient of those who wait lead them all, instead of this one."""
         with self._mutex:
-            next_one = max(self._waiting[:_MAX_BATCH], key=_patience, default=None) if self._waiting else None
-            leader.leads, leader.batch, self._busy = False, None, next_one is not None
-            if next_one is not None:
-                next_one.leads = self._crowded = True
-        if next_one is not None:
-            next_one.signal.set()
+            if not self._waiting:
+                leader.leads, leader.batch, self._busy = False, None, False
+                return
+            next_one = max(self._waiting[:_MAX_BATCH], key=_patience)
+            leader.leads, leader.batch = False, None
+            next_one.leads = self._crowded = True
+        next_one.signal.set()
 
     def _withdraw(self, member: _Member) -> bool:
         """This caller listens no more; true if its operation had not left yet. Another one takes over its lead."""

@@ -177,15 +177,15 @@ class Pool(Generic[_C]):
         """Back for the next caller."""
         with self._mutex.lock:
             place = self._places.get(None if self._loop is None else self._loop())
-            kept = not self._closed and place is not None and connection in place.living
-            if kept and place is not None:
-                if place.waiting:
-                    waiter = place.waiting.popleft()
-                    waiter.connection = connection
-                    waiter.signal.set()
-                else:
-                    place.idle.append(connection)
-        if not kept:
+            if self._closed or id(connection) in self._inherited:
+                place = None
+            elif place is not None and place.waiting:
+                waiter = place.waiting.popleft()
+                waiter.connection = connection
+                waiter.signal.set()
+            elif place is not None:
+                place.idle.append(connection)
+        if place is None:
             self._close(connection)
 
     def drop(self, connection: _C) -> None:

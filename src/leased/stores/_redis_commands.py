@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
@@ -31,6 +32,7 @@ from leased.stores._redis_scripts import (
     ABANDON,
     ACQUIRE,
     FORCE_RELEASE,
+    LOOK,
     RELEASE,
     RENEW,
     SECOND,
@@ -77,59 +79,59 @@ class Commands:
         self._offset = bulk(b"%d" % offset)
 
     def of(self, operation: Operation) -> Command:
-        """The command of an operation; `outcome` reads the reply."""
+        """The command of an operation."""
         match operation:
             case Acquire(claim):
                 return self.acquire(claim)
-            case Renew(key, token, ttl, number):
-                return self.renew(key, token, ttl=ttl, number=number)
             case Release(key, token, late):
                 return self.release(key, token, late=late)
+            case Renew(key, token, ttl, number):
+                return self.renew(key, token, ttl=ttl, number=number)
             case Abandon(key, token):
                 return self.abandon(key, token)
             case Look(key, token):
                 return self.look(key, token)
 
     def acquire(self, claim: Claim) -> Command:
-        """See `leased.store`; the reply is for `granted`."""
+        """See `leased.store`."""
         packed = self._packed
         if not packed.fits(claim):
             packed = self._packed = _PackedTerms(claim)
-        command = self._command(ACQUIRE, claim.key, _token(claim.token) + packed.arguments, lasts=True)
+        command = self._command(ACQUIRE, claim.key, _token(claim.token) + packed.arguments, asked=claim)
         if self._undoable:
             command.undo = self.abandon(claim.key, claim.token)
         return command
 
     def renew(self, key: str, token: str, *, ttl: float, number: int) -> Command:
-        """See `leased.store`; the reply is for `renewed`."""
+        """See `leased.store`."""
         rest = b"%b%b$%d\r\n%d\r\n" % (_token(token), _duration(ttl), len(str(number)), number)
-        return self._command(RENEW, key, rest, lasts=True)
+        return self._command(RENEW, key, rest, asked=(key, token))
 
     def look(self, key: str, token: str) -> Command:
-        """See `leased.store`; the reply is for `renewed`."""
-        return self._command(RENEW, key, _token(token) + _LOOK)
+        """See `leased.store`."""
+        return self._command(LOOK, key, _token(token) + _LOOK, asked=(key, token))
 
     def release(self, key: str, token: str, *, late: bool) -> Command:
-        """See `leased.store`; the reply is for `released`."""
-        return self._command(RELEASE, key, _token(token) + (_YES if late else _NO))
+        """See `leased.store`."""
+        return self._command(RELEASE, key, _token(token) + (_YES if late else _NO), asked=key)
 
     def abandon(self, key: str, token: str) -> Command:
-        """See `leased.store`; the reply is for `abandoned`."""
-        return self._command(ABANDON, key, _token(token))
+        """See `leased.store`."""
+        return self._command(ABANDON, key, _token(token), asked=key)
 
     def force_release(self, key: str, fencing_token: int | None) -> Command:
-        """See `leased.store`; the reply is for `forced`."""
+        """See `leased.store`."""
         aim = _NOTHING if fencing_token is None else bulk(b"%d" % fencing_token)
-        return self._command(FORCE_RELEASE, key, aim)
+        return self._command(FORCE_RELEASE, key, aim, asked=key)
 
     def status(self, key: str) -> Command:
-        """See `leased.store`; the reply is for `seen`."""
-        return self._command(STATUS, key, b"")
+        """See `leased.store`."""
+        return self._command(STATUS, key, b"", asked=key)
 
-    def _command(self, script: Script, key: str, rest: bytes, *, lasts: bool = False) -> Command:
+    def _command(self, script: Script, key: str, rest: bytes, *, asked: Any) -> Command:
         name = self._names.record(key)
         data = b"%b$%d\r\n%b\r\n%b%b" % (script.by_hash, len(name), name, self._offset, rest)
-        return Command(script, name, data=data, lasts=lasts)
+        return Command(script, name, data=data, asked=asked)
 
 
 class _PackedTerms:
@@ -173,21 +175,7 @@ def _microseconds(seconds: float) -> int:
     return math.ceil(seconds * SECOND)
 
 
-def outcome(operation: Operation, reply: Any) -> Held | Contended | Lost | Released | None:
-    """What a reply says of an operation. Raises `StoreNotUsable` for a record that cannot be read."""
-    match operation:
-        case Acquire(claim):
-            return granted(claim, reply)
-        case Renew(key, token) | Look(key, token):
-            return renewed((key, token), reply)
-        case Release(key):
-            return released(key, reply)
-        case Abandon(key):
-            return abandoned(key, reply)
-
-
-def granted(claim: Claim, reply: Any) -> Held | Contended:
-    """The outcome of an acquire."""
+def _granted(claim: Claim, reply: Any) -> Held | Contended:
     letter = reply[8:9]
     if letter in b"gr":
         now, _, fencing_token, expires = _GRANT.unpack(reply)
@@ -199,8 +187,7 @@ def granted(claim: Claim, reply: Any) -> Held | Contended:
     return Contended(_shown(claim.key, reply), ended=letter == b"e")
 
 
-def renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
-    """The outcome of a renewal or a look at a key by a token."""
+def _renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
     key, token = asked
     if reply[8:9] == b"h":
         return _held(key, token, reply)
@@ -208,24 +195,21 @@ def renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
     return Lost(_REASONS[reply[9:]])
 
 
-def released(key: str, reply: Any) -> Released:
-    """The outcome of a release."""
+def _released(key: str, reply: Any) -> Released:
     _check(key, reply, b"fnx")
     return _RELEASED[reply[8:]]
 
 
-def abandoned(key: str, reply: Any) -> None:
-    """The outcome of an abandon."""
+def _abandoned(key: str, reply: Any) -> None:
     _check(key, reply, b"a")
 
 
-def forced(key: str, reply: Any) -> bool:
-    """The outcome of a forced release."""
+def _forced(key: str, reply: Any) -> bool:
     _check(key, reply, b"01")
     return bool(reply[8:] == b"1")
 
 
-def seen(key: str, reply: Any) -> Status:
+def _seen(key: str, reply: Any) -> Status:
     """What anyone may see. A record that cannot be read is shown as held, by nobody that could be named."""
     if reply[8:] == b"u":
         return Status(key, "held")
@@ -281,3 +265,16 @@ def _held(key: str, token: str, reply: Any) -> Held:
 
 def _owner(kept: bytes) -> str | None:
     return kept[1:].decode(errors="replace") if kept else None
+
+
+READINGS: dict[Script, Callable[[Any, Any], Any]] = {
+    ACQUIRE: _granted,
+    RENEW: _renewed,
+    LOOK: _renewed,
+    RELEASE: _released,
+    ABANDON: _abandoned,
+    FORCE_RELEASE: _forced,
+    STATUS: _seen,
+}
+"""What a reply says of what was asked, by script. They raise `StoreNotUsable` for a record that cannot be read, and one
+of `SENSELESS` for what is no reply to that."""

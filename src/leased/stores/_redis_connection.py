@@ -96,14 +96,11 @@ class BlockingConnection:
         """See `Connection`."""
         give_up_at = now() + seconds
         answers: list[Any] = []
-        sent = False
+        sent = 0
         try:
-            while True:
-                written = self._send(data, give_up_at)
-                sent = sent or written > 0
-                if written == len(data):
-                    break
-                data = data[written:]
+            sent = self._send(data, give_up_at)
+            while sent < len(data):
+                sent += self._send(data[sent:], give_up_at)
             if self._at_once and seconds > _MOMENT:
                 self._read(answers, 0)
             while len(answers) < count:
@@ -111,7 +108,7 @@ class BlockingConnection:
                     raise TimeoutError
                 self._read(answers, self._at_once)
         except (OSError, NotRedis) as error:
-            raise Cut(_why(error, seconds), sent=sent, answers=answers) from error
+            raise Cut(_why(error, seconds), sent=sent > 0, answers=answers) from error
         return answers
 
     def read(self, answers: list[Any]) -> None:
@@ -119,19 +116,17 @@ class BlockingConnection:
         self._read(answers, self._at_once)
 
     def _read(self, answers: list[Any], flags: int) -> None:
-        while True:
-            try:
-                arrived = self._socket.recv(_READ, flags)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                return
-            if not arrived:
-                raise ConnectionResetError(_CLOSED)
-            self._replies.feed(arrived)
-            while (answer := self._replies.gets()) is not False:
-                answers.append(answer)
-            if len(arrived) < _READ and not self._tls:  # a TLS socket may keep more where `poll` does not see it
-                return
-            flags = self._at_once
+        try:
+            while arrived := self._socket.recv(_READ, flags):
+                self._replies.feed(arrived)
+                while (answer := self._replies.gets()) is not False:
+                    answers.append(answer)
+                if len(arrived) < _READ and not self._tls:  # a TLS socket may keep more where `poll` does not see it
+                    return
+                flags = self._at_once
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        raise ConnectionResetError(_CLOSED)
 
     def tell(self, data: bytes, *, seconds: float) -> None:
         """Send what has no answer of its own; `OSError` when that fails."""

@@ -153,7 +153,7 @@ class Link:
         asking: bool = False,
     ) -> list[Any]:
         """The answers, once those who met a server without their script have sent it along."""
-        unknown = [place for place, answer in enumerate(answers) if _is_refusal(answer, "NOSCRIPT")]
+        unknown = _refused_as("NOSCRIPT", answers)
         if not unknown:
             return answers
         asked = [commands[place] for place in unknown]
@@ -206,16 +206,17 @@ class Link:
 
     def _give_back(self, connection: Connection, answers: Sequence[Any]) -> None:
         """Back to the pool, unless the server is no primary any more: then nothing that leads to it is used again."""
-        for answer in answers:
-            if type(answer) is ServerError and code_of(answer) == "READONLY":
-                self._pool.drop(connection)
-                for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
-                    if (other := reference()) is not None:
-                        other.stale = True
-                return
-        self._pool.give(connection)
+        if not _refused_as("READONLY", answers):
+            self._pool.give(connection)
+            return
+        self._pool.drop(connection)
+        for reference in self._connections.valuerefs():  # a copy, made in one step: others may add some
+            if (other := reference()) is not None:
+                other.stale = True
 
-    def _told(self, answers: Sequence[Any]) -> list[Any]:
+    def _told(self, answers: list[Any]) -> list[Any]:
+        if ServerError not in map(type, answers):
+            return answers
         return [
             refused(answer, self._address.shown) if isinstance(answer, ServerError) else answer for answer in answers
         ]
@@ -317,5 +318,8 @@ class Link:
         self._on_connect(node, facts)
 
 
-def _is_refusal(answer: Any, code: str) -> bool:
-    return type(answer) is ServerError and code_of(answer) == code
+def _refused_as(code: str, answers: Sequence[Any]) -> list[int]:
+    """The places of those that the server refused for this reason; nearly always it refused nothing."""
+    if ServerError not in map(type, answers):
+        return []
+    return [place for place, answer in enumerate(answers) if type(answer) is ServerError and code_of(answer) == code]

@@ -6,6 +6,7 @@ import re
 from hashlib import sha1
 from importlib.resources import files
 from struct import Struct
+from typing import Any
 
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 from leased.stores._redis_wire import bulk
@@ -22,11 +23,11 @@ def _text(name: str) -> str:
     """A script whole: the constants, the record, and every part at the place where it says that it uses it."""
 
     def read(part: str) -> str:
-        return (_LUA / f"{part}.lua").read_text(encoding="utf-8")
+        text = (_LUA / f"{part}.lua").read_text(encoding="utf-8")
+        return _USES.sub(lambda line: "\n".join(read(used) for used in line[1].split(", ")), text)
 
     constants = f"local REPLAY, RETENTION = {int(REPLAY_WINDOW * SECOND)}, {int(FENCE_RETENTION * SECOND)}\n"
-    used = _USES.sub(lambda line: "\n".join(read(part) for part in line[1].split(", ")), read(name))
-    return constants + read("record") + used
+    return constants + read("record") + read(name)
 
 
 class Script:
@@ -44,17 +45,22 @@ class Script:
 class Command:
     """A script to run: `name` is the record's, by which a cluster finds the node; `data` is the whole command.
 
-    `lasts` says that somebody counts on what it wrote; `undo` is what takes a grant back.
+    `asked` is for whoever reads the answer; `undo` is what takes a grant back.
     """
 
-    __slots__ = ("data", "lasts", "name", "script", "undo")
+    __slots__ = ("asked", "data", "name", "script", "undo")
 
-    def __init__(self, script: Script, name: bytes, *, data: bytes, lasts: bool = False) -> None:
+    def __init__(self, script: Script, name: bytes, *, data: bytes, asked: Any) -> None:
         self.script = script
         self.name = name
         self.data = data
-        self.lasts = lasts
+        self.asked = asked
         self.undo: Command | None = None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether somebody counts on what it wrote."""
+        return self.script is ACQUIRE or self.script is RENEW
 
     @property
     def by_text(self) -> bytes:
@@ -69,6 +75,7 @@ class Command:
 
 ACQUIRE = Script("acquire", count=6)
 RENEW = Script("renew", count=5)
+LOOK = Script("renew", count=5)
 RELEASE = Script("release", count=4)
 ABANDON = Script("abandon", count=3)
 FORCE_RELEASE = Script("force_release", count=3)

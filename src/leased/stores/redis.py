@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import (
@@ -23,16 +23,7 @@ from leased.store import Bell, Outcome, again
 from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
-from leased.stores._redis_commands import (
-    Commands,
-    abandoned,
-    forced,
-    granted,
-    outcome,
-    released,
-    renewed,
-    seen,
-)
+from leased.stores._redis_commands import READINGS, Commands
 from leased.stores._redis_failures import SENSELESS, refused, senseless
 from leased.stores._redis_feed import connect_feed
 from leased.stores._redis_link import Link, Linking, Links, nothing
@@ -52,8 +43,6 @@ _MOST_REPLICAS = 100
 _SCAN = 1000
 _STATUSES = 200
 _COMPARE_EVERY = 0.1
-_Asked = TypeVar("_Asked")
-_Told = TypeVar("_Told")
 _log = logging.getLogger("leased")
 
 
@@ -110,32 +99,32 @@ class RedisStore:
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
-        return await self._ask(self._commands.acquire(claim), granted, claim, timeout=timeout)
+        return cast("Held | Contended", await self._ask(self._commands.acquire(claim), timeout=timeout))
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
         command = self._commands.renew(key, token, ttl=ttl, number=number)
-        return await self._ask(command, renewed, (key, token), timeout=timeout)
+        return cast("Held | Lost", await self._ask(command, timeout=timeout))
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        return await self._ask(self._commands.release(key, token, late=late), released, key, timeout=timeout)
+        return cast("Released", await self._ask(self._commands.release(key, token, late=late), timeout=timeout))
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(self._commands.abandon(key, token), abandoned, key, timeout=timeout)
+        await self._ask(self._commands.abandon(key, token), timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self._ask(self._commands.look(key, token), renewed, (key, token), timeout=timeout)
+        return cast("Held | Lost", await self._ask(self._commands.look(key, token), timeout=timeout))
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
-        return await self._ask(self._commands.status(key), seen, key, timeout=timeout)
+        return cast("Status", await self._ask(self._commands.status(key), timeout=timeout))
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         """See `leased.store`."""
-        return await self._ask(self._commands.force_release(key, fencing_token), forced, key, timeout=timeout)
+        return cast("bool", await self._ask(self._commands.force_release(key, fencing_token), timeout=timeout))
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`: all are sent in one go, but what names one key again goes in the next, for a server that
@@ -153,7 +142,7 @@ class RedisStore:
                 found = [again(error) for _ in commands]
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
-        return [self._outcome(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+        return [self._outcome(command, answer) for command, answer in zip(asked, answers, strict=True)]
 
     async def _answers(self, commands: Sequence[Command], give_up_at: float) -> Sequence[Any]:
         try:
@@ -169,11 +158,14 @@ class RedisStore:
         keys = await self._keys(prefix, after=after, give_up_at=give_up_at)
         page: list[Status] = []
         while keys and len(page) < limit:
-            asked, keys = keys[:_STATUSES], keys[_STATUSES:]
-            left = max(give_up_at - self._clock.now(), 0.0)
-            answers = await self._run([self._commands.status(key) for key in asked], timeout=left)
-            statuses = [self._read(seen, key, answer=answer) for key, answer in zip(asked, answers, strict=True)]
-            page += [status for status in statuses if status.held]
+            asked = [self._commands.status(key) for key in keys[:_STATUSES]]
+            keys = keys[_STATUSES:]
+            answers = await self._run(asked, timeout=max(give_up_at - self._clock.now(), 0.0))
+            for command, answer in zip(asked, answers, strict=True):
+                status = self._outcome(command, answer)
+                if isinstance(status, LeasedError):
+                    raise status
+                page += [status] if status.held else []
         return page[:limit]
 
     async def watch(self, key: str, bell: Bell) -> Callable[[], None]:
@@ -223,33 +215,27 @@ class RedisStore:
         if met:
             self._standing.read(min(met, key=lambda assurance: exclusivity_rank(assurance.exclusive)))
 
-    async def _ask(
-        self, command: Command, reading: Callable[[_Asked, Any], _Told], asked: _Asked, *, timeout: float
-    ) -> _Told:
+    async def _ask(self, command: Command, *, timeout: float) -> Any:
         asked_at = self._clock.now()
         check = self._standing.check if self._requires and command.grants else nothing
         answer = await self._links.one(command, give_up_at=asked_at + timeout, check=check)
         if asked_at >= self._compare_at:
             self._compare(answer, asked_at)
         try:
-            return reading(asked, answer)
+            return READINGS[command.script](command.asked, answer)
         except SENSELESS as error:
             raise senseless(self._address.shown) from error
 
-    def _read(self, reading: Callable[[_Asked, Any], _Told], asked: _Asked, *, answer: Any) -> _Told:
-        """As `_ask`, for one answer of many."""
+    def _outcome(self, command: Command, answer: Any) -> Any:
+        """As `_ask`, for one answer of many: what would be raised is returned."""
         if isinstance(answer, StoreUnavailable):
-            raise answer
+            return answer
         try:
-            return reading(asked, answer)
-        except SENSELESS as error:
-            raise senseless(self._address.shown) from error
-
-    def _outcome(self, operation: Operation, answer: Any) -> Outcome:
-        try:
-            return self._read(outcome, operation, answer=answer)
+            return READINGS[command.script](command.asked, answer)
         except LeasedError as error:
             return error
+        except SENSELESS:
+            return senseless(self._address.shown)
 
     async def _run(self, commands: Sequence[Command], *, timeout: float) -> Sequence[Any]:
         asked_at = self._clock.now()

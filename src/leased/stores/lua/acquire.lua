@@ -30,13 +30,14 @@ fence = math.max(fence + 1, now)
 expires = now + math.min(wanted, span)
 free = math.max(expires + pause, now + least)
 local over = again == 1 and math.max(free, expires + REPLAY) or free
-if marks_until > 0 and now >= marks_until then
-  redis.call('DEL', KEYS[1])
-  first_mark, last_mark, marks_until = 1, 0, 0
-end
+if now >= marks_until then first_mark, last_mark, marks_until = 1, 0, 0 end
 local granted = struct.pack(LAYOUT, FORMAT, #ARGV[2], ARGV[2], fence, 0, now, expires, free, now + span, wanted, least,
   pause, again, 0, first_mark, last_mark, marks_until, #ARGV[3], ARGV[3], #ARGV[5], ARGV[5])
-redis.call('HSET', KEYS[1], 'record', granted, unpack(fresh))
-redis.call('PEXPIRE', KEYS[1], math.ceil((over - now + RETENTION) / 1000))
-if gone[1] then redis.call('HDEL', KEYS[1], unpack(gone)) end
+local milliseconds = math.ceil((over - now + RETENTION) / 1000)
+if marks_until == 0 then
+  redis.call('SET', KEYS[1], granted, 'PX', milliseconds)
+else
+  -- Uses: keeping.
+  keep(redis.call, granted, milliseconds)
+end
 return struct.pack('<dc1dd', now, letter, fence, expires)

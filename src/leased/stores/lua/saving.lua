@@ -12,17 +12,18 @@ end
 local function save()
   local value, over, kept = nil, math.max(free, now), fence > 0 and RETENTION or REPLAY + 1000
   if late == 1 then over = math.max(over, expires + REPLAY) end
-  if marks_until > 0 and now >= marks_until then
-    redis.call('DEL', KEYS[1])
-    first_mark, last_mark, marks_until = 1, 0, 0
-  end
+  if now >= marks_until then first_mark, last_mark, marks_until = 1, 0, 0 end
   if token ~= '' or now < free or marks_until > 0 then
     value = struct.pack(LAYOUT, FORMAT, #token, token, fence, renewal, acquired, expires, free, deadline, ttl,
       at_least, delay, late, forced, first_mark, last_mark, marks_until, #owner, owner, #seen, seen)
   else
     value = string.format('%.0f', fence)
   end
-  write('HSET', KEYS[1], 'record', value, unpack(fresh))
-  redis.call('PEXPIRE', KEYS[1], math.ceil((over - now + kept) / 1000))
-  if gone[1] then redis.call('HDEL', KEYS[1], unpack(gone)) end
+  local milliseconds = math.ceil((over - now + kept) / 1000)
+  if marks_until == 0 then
+    write('SET', KEYS[1], value, 'PX', milliseconds)  -- in the place of marks, too, if they count no more
+  else
+    -- Uses: keeping.
+    keep(write, value, milliseconds)
+  end
 end
