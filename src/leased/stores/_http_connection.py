@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._dial import dial, dial_in_loop
+from leased.stores._http_proxy import proxy_to, tunnel, tunnel_in_loop
 from leased.stores._http_url import Address
 from leased.stores._http_wire import Answer, NotHttp, Reading
 from leased.stores._loops import close_without_loop
@@ -226,9 +227,13 @@ class LoopConnection:
 async def connect_blocking(address: Address, trust: Trust, *, seconds: float) -> BlockingConnection:
     """Connect from a thread that may block."""
     give_up_at = now() + seconds
+    proxy = proxy_to(address)
+    first = proxy or address
     with _failing(address, seconds):
-        dialed = dial(address.host, address.port, give_up_at=give_up_at)
+        dialed = dial(first.host, first.port, give_up_at=give_up_at)
         try:
+            if proxy is not None:
+                tunnel(dialed, proxy, address, give_up_at=give_up_at)
             if not address.tls:
                 return BlockingConnection(dialed)
             dialed = trust().wrap_socket(dialed, server_hostname=address.host, do_handshake_on_connect=False)
@@ -247,10 +252,14 @@ async def connect_in_loop(address: Address, trust: Trust, *, seconds: float) -> 
     loop = asyncio.get_running_loop()
     connection = LoopConnection(loop)
     give_up_at = now() + seconds
+    proxy = proxy_to(address)
+    first = proxy or address
     with _failing(address, seconds):
         async with asyncio.timeout(seconds):
-            dialed = await dial_in_loop(address.host, address.port, give_up_at=give_up_at)
+            dialed = await dial_in_loop(first.host, first.port, give_up_at=give_up_at)
             try:
+                if proxy is not None:
+                    await tunnel_in_loop(dialed, proxy, address)
                 tls = trust() if address.tls else None
                 await loop.create_connection(
                     lambda: cast("asyncio.Protocol", connection),

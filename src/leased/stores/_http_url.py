@@ -45,6 +45,11 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS["https" if self.tls else "http"] else f"{host}:{self.port}"
 
+    @property
+    def loopback(self) -> bool:
+        """Whether it is on this machine."""
+        return _is_loopback(self.host)
+
     def __str__(self) -> str:
         """As it may stand in a message."""
         return self.shown

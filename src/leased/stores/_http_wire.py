@@ -1,17 +1,14 @@
-"""Reads answers of HTTP/1.1 from the bytes that arrive, and writes requests. It knows no sockets and no locks."""
+"""Answers of HTTP/1.1 from the bytes that arrive, and requests as bytes. It knows no sockets and no locks."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import Any
+
+from leased.stores._drivers import driver
 
 _MOST_HEAD = 65_536
 _MOST_BODY = 33_554_432
-_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
-_LENGTH = re.compile(rb"[0-9]{1,15}")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\r\n]*)?")
-_BODILESS = (204, 304)
 
 
 class NotHttp(ValueError):
@@ -29,134 +26,98 @@ class Answer:
 
 
 class Reading:
-    """The answer to one request, as it arrives. `answer` is there once it is complete, `begun` once any of it is."""
+    """The answer to one request, as it arrives. `answer` is there once it is complete, `begun` once any of it is.
 
-    __slots__ = ("_body", "_buffer", "_chunked", "_keep", "_left", "_location", "_status", "answer", "begun")
+    The parser of httptools reads; this keeps what counts, and refuses what is too long or nobody asked for.
+    """
 
     def __init__(self) -> None:
         self.answer: Answer | None = None
         self.begun = False
-        self._buffer = bytearray()
+        self._library = driver("httptools", extra="http")
+        self._parser: Any = self._library.HttpResponseParser(self)
+        self._fields: dict[bytes, bytes] = {}
         self._body = bytearray()
-        self._status = 0
-        self._keep = True
-        self._location = ""
-        self._chunked = False
-        self._left: int | None = None  # bytes of the body to come; `None` is until the connection ends
+        self._in_body = False
+        self._head_size = 0
+        self._problem: NotHttp | None = None
 
     def feed(self, arrived: bytes) -> None:
         """Read on; raises `NotHttp`."""
         if self.answer is not None:
             raise NotHttp("more came than was asked for")
         self.begun = True
-        self._buffer += arrived
-        while not self._status:
-            if not self._read_head():
-                return
-        if self._chunked:
-            self._read_chunks()
-        elif self._left is None:
-            self._take(len(self._buffer))
-        elif len(self._buffer) >= self._left:
-            self._take(self._left)
-            self._complete()
+        view = memoryview(arrived)
+        while view:  # in pieces, for heads, lines of chunks and trailers have no bounds of their own
+            piece, view = view[:_MOST_HEAD], view[_MOST_HEAD:]
+            before = len(self._body)
+            self._read(bytes(piece))
+            self._head_size = 0 if len(self._body) > before else self._head_size + len(piece)
+            if self.answer is None and self._head_size > _MOST_HEAD:
+                raise NotHttp("it has a head, a line of a chunk or trailers that do not end")
+
+    def _read(self, piece: bytes) -> None:
+        try:
+            self._parser.feed_data(piece)
+        except self._library.HttpParserUpgrade:
+            raise NotHttp("it changes to another protocol") from None
+        except self._library.HttpParserError as error:
+            if self._problem is None and self.answer is None:
+                raise NotHttp(str(error)) from None
+        if self._problem is not None:
+            raise self._problem
+
+    @property
+    def status(self) -> int:
+        """That of the answer, once its head is there; else 0."""
+        return int(self._parser.get_status_code()) if self._in_body else 0
 
     def end(self) -> bool:
         """The connection has ended; whether that ends the answer as it should."""
-        if self.answer is None and self._status and self._left is None and not self._chunked:
-            self._keep = False
-            self._complete()
+        if self.answer is None and self._in_body and not self._framed():
+            self._complete(keep=False)
         return self.answer is not None
 
-    def _complete(self) -> None:
-        keep = self._keep and not self._buffer
-        self.answer = Answer(self._status, bytes(self._body), keep, self._location)
+    def on_message_begin(self) -> None:
+        """As the parser asks: an answer begins, perhaps one that nobody asked for."""
+        if self.answer is not None:
+            self.answer = Answer(self.answer.status, self.answer.body, keep=False, location=self.answer.location)
+        self._fields.clear()
+        self._in_body = False
 
-    def _take(self, count: int) -> None:
-        if len(self._body) + count > _MOST_BODY:
-            raise NotHttp(f"an answer has more than {_MOST_BODY} bytes")
-        self._body += self._buffer[:count]
-        del self._buffer[:count]
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As the parser asks; what is there twice counts as one with commas."""
+        before = self._fields.get(name := name.lower())
+        self._fields[name] = value if before is None else b"%b, %b" % (before, value)
 
-    def _read_head(self) -> bool:
-        """Take a head off, which may be that of an interim answer; false while it is not all there."""
-        end = self._buffer.find(b"\r\n\r\n", 0, _MOST_HEAD)
-        if end < 0:
-            if len(self._buffer) >= _MOST_HEAD or not b"HTTP/1.".startswith(bytes(self._buffer[:7])):
-                raise NotHttp(f"it begins with {bytes(self._buffer[:20])!r}")
-            return False
-        first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
-        del self._buffer[: end + 4]
-        status = _STATUS.fullmatch(first)
-        if status is None:
-            raise NotHttp(f"it begins with {first[:20]!r}")
-        code = int(status[2])
-        if code == 101:
-            raise NotHttp("it changes to another protocol")
-        if code < 200:  # another head follows
-            return True
-        self._read_fields(lines, old=status[1] == b"0")
-        if code in _BODILESS:
-            self._chunked, self._left = False, 0
-        self._status = code
-        return True
+    def on_headers_complete(self) -> None:
+        """As the parser asks."""
+        self._in_body = self._parser.get_status_code() >= 200
+        coding = self._fields.get(b"transfer-encoding")
+        if coding is not None and coding.lower() != b"chunked":
+            self._problem = NotHttp(f"it has the transfer encoding {coding[:20]!r}")
+        elif int(self._fields.get(b"content-length", b"0")) > _MOST_BODY:
+            self._problem = NotHttp(f"it has the length {self._fields[b'content-length'][:20]!r}")
 
-    def _read_fields(self, lines: list[bytes], *, old: bool) -> None:
-        fields: dict[bytes, bytes] = {}
-        for line in lines:
-            field = _FIELD.fullmatch(line)
-            if field is None:
-                raise NotHttp(f"it has the header {line[:20]!r}")
-            name = field[1].lower()
-            fields[name] = b"%b,%b" % (fields[name], field[2]) if name in fields else field[2]
-        connection = fields.get(b"connection", b"").lower()
-        self._keep = b"keep-alive" in connection if old else b"close" not in connection
-        self._location = fields.get(b"location", b"").decode("latin-1")
-        coding = fields.get(b"transfer-encoding")
-        if coding is not None:
-            if coding.lower() != b"chunked":
-                raise NotHttp(f"it has the transfer encoding {coding[:20]!r}")
-            self._chunked = True
-        elif b"content-length" in fields:
-            lengths = {length.strip() for length in fields[b"content-length"].split(b",")}
-            length = lengths.pop()
-            if lengths or not _LENGTH.fullmatch(length) or int(length) > _MOST_BODY:
-                raise NotHttp(f"it has the length {fields[b'content-length'][:20]!r}")
-            self._left = int(length)
+    def on_body(self, part: bytes) -> None:
+        """As the parser asks."""
+        if self.answer is None:
+            self._body += part
+            if len(self._body) > _MOST_BODY:
+                self._problem = NotHttp(f"it has more than {_MOST_BODY} bytes")
 
-    def _read_chunks(self) -> None:
-        while True:
-            if self._left is not None:  # in the middle of a chunk, which ends with a line of its own
-                if len(self._buffer) < self._left + 2:
-                    return
-                self._take(self._left)
-                if self._buffer[:2] != b"\r\n":
-                    raise NotHttp("a chunk has another length than it says")
-                del self._buffer[:2]
-                self._left = None
-            end = self._buffer.find(b"\r\n", 0, _MOST_HEAD)
-            if end < 0:
-                if len(self._buffer) >= _MOST_HEAD:
-                    raise NotHttp("a chunk begins with a line that does not end")
-                return
-            size = _CHUNK.fullmatch(bytes(self._buffer[:end]))
-            if size is None or int(size[1], 16) > _MOST_BODY:
-                raise NotHttp(f"a chunk begins with {bytes(self._buffer[:20])!r}")
-            if int(size[1], 16):
-                del self._buffer[: end + 2]
-                self._left = int(size[1], 16)
-            else:
-                self._read_trailers(end + 2)
-                return
+    def on_message_complete(self) -> None:
+        """As the parser asks: also after an interim answer, which is followed by another."""
+        if self._in_body and self.answer is None:
+            self._complete(keep=self._parser.should_keep_alive())
 
-    def _read_trailers(self, start: int) -> None:
-        """After the last chunk: fields that say nothing to us, up to an empty line."""
-        end = start if self._buffer[start : start + 2] == b"\r\n" else self._buffer.find(b"\r\n\r\n", start) + 2
-        if end >= start and len(self._buffer) >= end + 2:
-            del self._buffer[: end + 2]
-            self._complete()
-        elif len(self._buffer) >= _MOST_HEAD:
-            raise NotHttp("it has trailers that do not end")
+    def _framed(self) -> bool:
+        """Whether the answer says itself where it ends."""
+        return b"content-length" in self._fields or b"transfer-encoding" in self._fields
+
+    def _complete(self, *, keep: bool) -> None:
+        location = self._fields.get(b"location", b"").decode("latin-1")
+        self.answer = Answer(self._parser.get_status_code(), bytes(self._body), keep, location)
 
 
 class Requests:
