@@ -78,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli.serve": COMMAND | {"server.*"},
     "cli.keys": COMMAND | {"server.*"},
     "cli.config": COMMAND | {"server.*"},
+    "cli.administration": COMMAND | {"server.*", "stores._http_url", "stores._http_connection"},
     "testing": {"testing.*"},
     "testing.*": {"*"},
 }

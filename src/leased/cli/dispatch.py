@@ -30,6 +30,8 @@ _SUBCOMMANDS = {
     "schema": "schema",
     "verify": "verify",
     "completion": "completion",
+    "keys": "keys",
+    "config": "config",
     "serve": "serve",
 }
 """The module of each subcommand; its function there is called like it."""

@@ -77,6 +77,8 @@ def build() -> Parser:
     _add_by_handle(commands)
     _add_store(commands)
     _add_serve(commands)
+    _add_keys(commands)
+    _add_config(commands)
     return parser
 
 
@@ -233,6 +235,61 @@ def _add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--tls-key", metavar="FILE", help="PEM key of the certificate, if it is in another file")
     add("--tls-client-authority", metavar="FILE", help="serve only clients with a certificate of this authority")
     add("--log-requests", action="store_true", help="log each request as a line of JSON")
+
+
+def _add_keys(commands: argparse._SubParsersAction[Parser]) -> None:
+    keys = _command(
+        commands,
+        "keys",
+        summary="make, list and end the API keys of a service",
+        usage="create|list|revoke [ID] --registry PATH [options]",
+        epilog="It works on the registry file itself, also while a service runs: whoever may write that file may do\n"
+        "everything. A new key is shown once. A service follows within two seconds.\n"
+        "  leased keys create --registry registry.db --kind member --name ada --group ops:team --expires 90d",
+    )
+    add = keys.add_argument
+    add("verb", choices=("create", "list", "revoke"), help="what to do")
+    add("id", metavar="ID", nargs="?", help="of the key to revoke")
+    _add_registry(keys)
+    add("--kind", choices=("member", "function", "service"), default="member", help="whom it is for (default member)")
+    add("--name", metavar="NAME", help="the user id of a member, or what the function or service is called")
+    _add_membership(keys)
+    add("--scope", choices=("locks.manage", "full"), action="append", default=[], help="what a service may do")
+    add("--expires", metavar="TIME", help="how long the key is valid, such as 90d (default: until it is revoked)")
+
+
+def _add_config(commands: argparse._SubParsersAction[Parser]) -> None:
+    config = _command(
+        commands,
+        "config",
+        summary="install, fetch, compare and try access rules",
+        usage="push|pull|diff|check|delete [FILE] [options]",
+        epilog="A rule file is TOML, with [ruleSet] and [rules.lock]; the default is leased-rules.toml. It is for the\n"
+        "service that --url names, with an API key in LEASED_API_KEY, or for a registry file. `check` needs neither:\n"
+        "  leased config check rules.toml --user ada --key user:ada:report\n"
+        "  leased config push rules.toml --only rule-set/own-prefix",
+    )
+    add = config.add_argument
+    add("verb", choices=("push", "pull", "diff", "check", "delete"), help="what to do")
+    add("file", metavar="FILE", nargs="?", help="the rule file (default leased-rules.toml)")
+    add("--only", metavar="rule-set/NAME", help="the rule set that is meant; another one is refused")
+    _add_registry(config)
+    add("--user", metavar="ID", help="check: who asks")
+    add("--key", metavar="KEY", help="check: for which key")
+    add("--operation", choices=("acquire", "renew"), help="check: only this operation decides the exit status")
+    _add_membership(config)
+
+
+def _add_registry(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--registry", metavar="PATH", help="the registry file, as given to leased serve (or LEASED_SERVE_REGISTRY)")
+    add("--project", metavar="NAME", default="default", help="the project in the registry (default: default)")
+
+
+def _add_membership(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--role", choices=("owner", "admin", "member"), default="member", help="role of the member (default member)")
+    add("--group", metavar="NAME:KIND", action="append", default=[], help="a group of the member; may be repeated")
 
 
 def subcommand(arguments: Sequence[str]) -> str | None:
