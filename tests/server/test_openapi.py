@@ -87,7 +87,7 @@ def test_whatever_is_sent_is_answered_as_described(service: Running) -> None:
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     tried = set()
     for result in schema.get_all_operations():
-        operation = result.ok()
+        operation: Any = result.ok()  # type: ignore[union-attr]  # a description that is none fails right here
         if operation.path == "/v1/events":  # it never ends
             continue
         tried.add(operation.path)
@@ -98,7 +98,11 @@ def test_whatever_is_sent_is_answered_as_described(service: Running) -> None:
 
 
 def _send_all(strategy: st.SearchStrategy[Any]) -> None:
-    @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=EXAMPLES,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
     @given(case=strategy)
     def send(case: Any) -> None:
         if isinstance(case.body, dict) and isinstance(case.body.get("waitMs"), int):

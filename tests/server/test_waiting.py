@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -137,7 +137,7 @@ class HeldUp:
 def test_a_grant_that_loses_the_race_is_handed_back(vanish: Callable[[Caller], None], in_line: bool) -> None:
     """V3: the client goes after the store has granted, but before the service knows it: nothing is left held."""
     store = HeldUp()
-    with running(store) as service:  # type: ignore[arg-type]
+    with running(cast("Any", store)) as service:
         token = take(service)["token"] if in_line else ""
         store.keep_back = True
         caller = wait_in_line(service, 1) if in_line else wait(service)
@@ -164,10 +164,10 @@ def test_who_asks_again_at_once_keeps_its_place() -> None:
     """Between two slices a place in the line is kept: who came later is not served before."""
     with running(max_wait_slice=0.1, wait_linger=60.0) as service:
         token = take(service)["token"]
-        first = {"token": "a" * 32}
-        assert take(service, waitMs=LONG, **first)["acquired"] is False
+        first = "a" * 32
+        assert take(service, waitMs=LONG, token=first)["acquired"] is False
         second = wait_in_line(service, 2, wait_ms=90, token="b" * 32)
-        again = wait(service, **first)
+        again = wait(service, token=first)
         until(lambda: listeners(service) == 2, what="both listen")
         release(service, token)
         granted = again.answer().json
@@ -264,7 +264,7 @@ def told_to_ask_elsewhere(answer: Answer) -> bool:
 def test_a_claim_that_is_asked_while_the_service_ends_is_answered() -> None:
     """V4: a grant that is on its way when the shutdown begins reaches its client."""
     store = HeldUp()
-    with running(store) as service:  # type: ignore[arg-type]
+    with running(cast("Any", store)) as service:
         token = take(service)["token"]
         store.keep_back = True
         caller = wait_in_line(service, 1)

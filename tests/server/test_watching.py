@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -176,6 +176,9 @@ class Doors:
         if action == self.closed:
             raise AccessDenied("no")
 
+    async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 
@@ -226,7 +229,7 @@ class Failing:
     async def status(self, key: str, *, timeout: float) -> Any:
         raise self._error
 
-    acquire = status  # type: ignore[assignment]
+    acquire = status
 
     async def close(self) -> None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from importlib.util import find_spec
@@ -48,5 +49,7 @@ def _serve(session: Session, settings: Settings) -> int:
         say(f"leased serves {address} from {hide_secrets(settings.store)}; ctrl-c ends it")
         if settings.open:
             say("nobody is asked for credentials: everybody who can connect may do everything")
+        gc.collect()
+        gc.freeze()  # what is here now stays: looking through it again and again would only delay answers
         server.run(sockets=[listening])
     return 0

@@ -42,7 +42,7 @@ class _Way:
     def __init__(self, route: Route, counts: RouteCounts) -> None:
         self.handler = route.handler
         self.raw = route.raw
-        self.action = route.action
+        self.action: Action | None = route.action
         self.known = route.known
         self.query = tuple(route.query)
         self.reader: Reader[Any] | None = None if route.request is None else Reader(route.request)

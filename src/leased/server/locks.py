@@ -40,7 +40,6 @@ from leased.server.principals import Action, Gate, Principal
 from leased.server.request_ids import parameters_of
 from leased.server.requests import (
     MAX_WHOLE_METADATA,
-    AbandonRequest,
     AcquireMember,
     AcquireRequest,
     ForceReleaseRequest,
@@ -216,20 +215,15 @@ class LockOperations:
             return Acquire(self._claim(principal, request))
         self._policies.check_key(principal, request.key)
         key = stored_key(principal, request.key)
-        match request:
-            case RenewRequest(token=token, ttl_ms=ttl_ms, renewal=number):
-                ttl = ttl_ms / 1000.0
-                self._policies.check_ttl(principal, ttl)
-                if not isinstance(number, int):
-                    raise InvalidRequest("a renewal in a batch needs its number, renewal", hint="count from 1")
-                return Renew(key, token, ttl, number)
-            case ReleaseRequest(token=token, late=late):
-                return Release(key, token, late is not False)
-            case LookRequest(token=token):
-                return Look(key, token)
-            case AbandonRequest(token=token):
-                return Abandon(key, token)
-        raise TypeError(f"{type(request).__name__} is no operation")
+        if isinstance(request, RenewRequest):
+            ttl, number = request.ttl_ms / 1000.0, request.renewal
+            self._policies.check_ttl(principal, ttl)
+            if not isinstance(number, int):
+                raise InvalidRequest("a renewal in a batch needs its number, renewal", hint="count from 1")
+            return Renew(key, request.token, ttl, number)
+        if isinstance(request, ReleaseRequest):
+            return Release(key, request.token, request.late is not False)
+        return (Look if isinstance(request, LookRequest) else Abandon)(key, request.token)
 
     def _claim(self, principal: Principal, request: AcquireRequest | AcquireMember) -> Claim:
         key, ttl, token, owner = request.key, request.ttl_ms / 1000.0, request.token, request.owner

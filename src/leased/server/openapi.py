@@ -88,7 +88,8 @@ def _responses(route: Route, *, open_to_all: bool) -> dict[str, Any]:
         schema = {"$ref": _REFERENCE.format(name=route.answer.__name__)}
         content: dict[str, Any] = {"application/json": {"schema": schema}}
     else:
-        content = {route.media_type: {"schema": {"type": "string"}}}
+        kind = "object" if route.media_type == "application/json" else "string"
+        content = {route.media_type: {"schema": {"type": kind}}}
     responses: dict[str, Any] = {"200": {"description": "Answered.", "content": content}}
     for status in _refusals_of(route, open_to_all=open_to_all):
         responses[str(status)] = {"description": _REFUSALS[status], "content": _PROBLEM}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import ssl
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -25,6 +27,12 @@ class Server(uvicorn.Server):
         """`drain` is called once, first of all, when the end begins."""
         super().__init__(config)
         self._drain = drain
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal begins the end, which is no failure; a second INT does not wait for what has begun."""
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then end."""
@@ -57,15 +65,14 @@ def address_of(settings: Settings, listening: socket.socket) -> str:
 
 def make_server(app: App, settings: Settings, *, loop: str = "auto") -> Server:
     """A server for that application; `run(sockets=[…])` serves until `should_exit` is set or a signal comes."""
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"http": Connections(settings)}  # anything that makes a protocol will do
     if settings.tls_certificate:
-        more = {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
+        more |= {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
     if settings.tls_client_authority:
         more |= {"ssl_ca_certs": settings.tls_client_authority, "ssl_cert_reqs": ssl.CERT_REQUIRED}
     config = uvicorn.Config(
         app,
         loop=loop,
-        http=Connections(settings),
         ws="none",
         lifespan="on",
         log_config=None,

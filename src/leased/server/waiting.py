@@ -51,9 +51,13 @@ class _Heard:
             return outcome
         finally:
             self.asking = False
-            if self.retiring and not isinstance(self.outcome, Held) and self.task is not None:
-                # Not at once: a task that cancels itself and then ends without another wait loses what it returns.
-                asyncio.get_running_loop().call_soon(self.task.cancel)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Not if the wait is to end: a grant ends it by itself, anything else is where it stops."""
+        if self.retiring and not isinstance(self.outcome, Held) and self.task is not None:
+            # Not at once: a task that cancels itself and then ends without another wait loses what it returns.
+            asyncio.get_running_loop().call_soon(self.task.cancel)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -176,15 +180,15 @@ class Waiting:
 
     async def _ask(self, heard: _Heard, claim: Claim, *, wait: float, unsure: bool) -> Hold | Contended:
         """Ask in turn. `unsure`: an earlier copy may still be granted, and is taken back unless this one is."""
-        won: Hold | Contended | None = None
-        failed = False
+        lost = unsure
         try:
             won = await engine.acquire(cast("Store", heard), self._env, claim, wait=wait, brought=True)
+            lost = unsure and isinstance(won, Contended)
         except LeasedError:
-            failed = True
+            lost = False  # whoever brought the token asks again with it
             raise
         finally:
-            if unsure and not failed and (won is None or isinstance(won, Contended)):
+            if lost:
                 self._env.clock.start(hand_back(self._store, self._env, claim))
         return won
 
