@@ -42,6 +42,8 @@ class Names:
 
     def moved(self, operation: Operation) -> Operation:
         """The operation on the name of its key."""
+        if not self._prefix:
+            return operation
         match operation:
             case Acquire(claim):
                 return Acquire(replace(claim, key=self.inside(claim.key)))
@@ -50,6 +52,8 @@ class Names:
 
     def status(self, status: Status) -> Status:
         """What anyone may see of a key, by its key."""
+        if not self._prefix:
+            return status
         if not status.key.startswith(self._prefix):
             raise Unreadable("it is about a key of another namespace")
         return replace(status, key=status.key.removeprefix(self._prefix))

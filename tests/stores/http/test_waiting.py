@@ -116,12 +116,7 @@ def test_an_interrupted_wait_ends_at_once_and_leaves_nothing(service: Running) -
     with leased.connect(service.url) as locks:
         held = locks.lock("key").acquire()
         command = [sys.executable, "-c", WAITER, service.url]
-        pipes: dict[str, Any] = {
-            "text": True,
-            "stdout": subprocess.PIPE,
-            "stdin": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        }
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with subprocess.Popen(command, text=True, **pipes) as waiter:
             until(lambda: waiting_at(service) == 1)
             waiter.send_signal(signal.SIGINT)
