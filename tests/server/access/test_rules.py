@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,16 @@ from hypothesis import strategies as st
 
 from leased.errors import InvalidRequest
 from leased.server import rules
+from leased.server.rule_files import read_rule_file
 from leased.server.rule_patterns import MAX_STEPS, steps_of
 from leased.server.rule_trees import UnreadableTree, read_tree
-from leased.server.rules import MAX_NODES, MAX_SOURCE, MAX_WORDS, Asked, DenyAll, compile_rule
+from leased.server.rules import MAX_DEPTH, MAX_NODES, MAX_SOURCE, MAX_WORDS, Asked, DenyAll, compile_rule
+from tests.docs.pages import blocks
 
 MANY = int(os.environ.get("RULE_EXPRESSIONS", "4000"))
 """How many generated rules are tried: `RULE_EXPRESSIONS=100000` for the whole promise."""
 
+PAGE = Path(__file__).parents[3] / "docs" / "service" / "rules.md"
 ADA = Asked("ada", "member", "user:ada:report", frozenset({("ops", "team")}))
 OWN = "record.key.startsWith('user:' + user.userId + ':')"
 
@@ -255,7 +259,19 @@ def test_a_rule_that_is_gone_denies() -> None:
 )
 def test_own_prefix_grants_no_more_than_that(user: str, key: str, allowed: bool) -> None:
     """C171: the example rule of the documentation lets a member into his own keys alone."""
+    example = read_rule_file(next(block.body for block in blocks(PAGE) if block.language == "toml"))
+    assert example.acquire == example.renew == OWN
     assert says(OWN, Asked(user, "member", key)) is allowed
+
+
+def test_what_the_documentation_shows_can_be_installed() -> None:
+    """A6: every rule of the cookbook, and every rule file."""
+    shown = blocks(PAGE)
+    assert len([compile_rule(block.body) for block in shown if block.language == "text"]) == 4
+    assert len([read_rule_file(block.body) for block in shown if block.language == "toml"]) == 2
+    bounds = (MAX_SOURCE // 1024, MAX_WORDS, MAX_NODES, MAX_DEPTH)
+    words = "Bounds: {} KiB of text, {} words and signs, {} steps, {} levels.".format(*bounds)
+    assert words in PAGE.read_text()
 
 
 @given(st.binary(max_size=300))
