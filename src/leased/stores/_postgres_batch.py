@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from leased.model import Acquire, Claim, Held, Lease, Look, Operation, Release, Released, Renew
 from leased.store import Outcome
-from leased.stores._postgres_rows import Row, flag
+from leased.stores._postgres_rows import FALSE, NULL, TRUE, Row, array, binary_terms, item, whole
 from leased.stores._postgres_statements import (
     BYTES,
     COLUMNS,
@@ -25,10 +23,15 @@ from leased.stores._postgres_statements import (
     Statements,
     statement,
 )
-from leased.stores._sql_record import SECOND, asked, digest_of, microseconds
+from leased.stores._sql_record import SECOND, digest_of, microseconds
 from leased.stores._sql_session import UNSETTLED, Unsettled, key_of, settled, token_of
 
 _MANY_BYTES, _MANY_NUMBERS, _MANY_FLAGS = 1001, 1016, 1000
+_CLAIM_TYPES = (BYTES, *(_MANY_BYTES,) * 5, *(_MANY_NUMBERS,) * 6, _MANY_FLAGS, TEXT)
+_CLAIM_COLUMNS = "key, token, owner, held_by, metadata, length, closed, max_hold, ttl, hold_at_least, lock_delay, late"
+_CLAIMS = f"unnest({', '.join(f'${place}' for place in range(2, 14))}) AS a({_CLAIM_COLUMNS})"
+_KINDS = (*(BYTES,) * 5, *(NUMBER,) * 6, FLAG)
+_LATE, _NOT_LATE = item(TRUE), item(FALSE)
 _NO_WAIT = b"100ms"
 """How long for a key that somebody is just writing for the first time: the rest of one commit."""
 
@@ -43,12 +46,27 @@ class ForMany:
 
     say: Statements
 
+    def _claimed(self, source: str) -> str:
+        """Inserts rows for what `source` says of the claims."""
+        return f"""
+            INSERT INTO {self.say.record} AS r ({", ".join(COLUMNS)})
+            SELECT $1, a.key, a.token, a.owner, a.held_by, a.metadata, {self.say.now}, 0, {self.say.now}, a.length,
+                a.closed, a.max_hold, a.ttl, a.hold_at_least, a.lock_delay, a.late, false, 0, 0
+            FROM set_config('lock_timeout', $14, true), {source}
+        """
+
+    @cached_property
+    def grant_first(self) -> Statement:
+        """Grant those that have no row. $1 is the namespace, $14 the longest wait."""
+        return statement(
+            f"{self._claimed(_CLAIMS)} ON CONFLICT (namespace, key) DO NOTHING RETURNING r.key, r.fencing_token",
+            *_CLAIM_TYPES,
+        )
+
     @cached_property
     def grant(self) -> Statement:
-        """Grant those that are open and need no look. $1 is the namespace, $15 the longest wait."""
+        """Grant those that are open and need no look, with the same parameters."""
         record, now = self.say.record, self.say.now
-        names = "key, token, owner, held_by, metadata, length, closed, max_hold, ttl, hold_at_least, lock_delay, late"
-        arrays = ", ".join(f"${place}" for place in range(2, 14))
         of_key = "r.namespace = $1 AND r.key = a.key"
         is_open = (
             f"r.acquired_at + r.free_in <= {now} AND r.marked_until <= {now} AND NOT r.late"
@@ -56,7 +74,7 @@ class ForMany:
         )
         return statement(
             f"""
-            WITH a AS MATERIALIZED (SELECT * FROM unnest({arrays}) AS a({names})),
+            WITH a AS MATERIALIZED (SELECT * FROM {_CLAIMS}),
             there AS MATERIALIZED (
                 SELECT a.key, a.token FROM a CROSS JOIN LATERAL (SELECT FROM {record} AS r WHERE {of_key} OFFSET 0) AS r
             ),
@@ -65,21 +83,14 @@ class ForMany:
                     SELECT FROM {record} AS r WHERE {of_key} AND {is_open} a.token FOR UPDATE SKIP LOCKED
                 ) AS r
             )
-            INSERT INTO {record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, a.key, a.token, a.owner, a.held_by, a.metadata, {now}, 0, {now}, a.length, a.closed, a.max_hold,
-                a.ttl, a.hold_at_least, a.lock_delay, a.late, false, 0, 0
-            FROM set_config('lock_timeout', $14, true), a
+            {self._claimed("a")}
             WHERE a.key IN (SELECT key FROM mine) OR a.key NOT IN (SELECT key FROM there)
             ORDER BY a.key
             ON CONFLICT (namespace, key) DO UPDATE SET {self.say.granted}
             WHERE {is_open} excluded.token
             RETURNING r.key, r.fencing_token, r.acquired_at + r.expires_in, {now}
             """,
-            BYTES,
-            *(_MANY_BYTES,) * 5,
-            *(_MANY_NUMBERS,) * 6,
-            _MANY_FLAGS,
-            TEXT,
+            *_CLAIM_TYPES,
         )
 
     @cached_property
@@ -149,16 +160,18 @@ class ForMany:
 class Batch:
     """Operations on different keys: what to send for them, and their outcomes from what comes back."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], *, is_new: Callable[[str], bool]) -> None:
+        """`is_new`: whether a key that is claimed may have no row yet."""
         self.outcomes: list[Outcome | Unsettled] = [UNSETTLED] * len(operations)
         self._operations = operations
+        self._first: dict[bytes, int] = {}
         self._claims: dict[bytes, int] = {}
         self._renewals: dict[bytes, int] = {}
         self._releases: dict[bytes, int] = {}
         for place, operation in enumerate(operations):
             match operation:
                 case Acquire(claim):
-                    self._claims[claim.key.encode()] = place
+                    (self._first if is_new(claim.key) else self._claims)[claim.key.encode()] = place
                 case Renew(key):
                     self._renewals[key.encode()] = place
                 case Release(key, _, late) if not late:
@@ -171,46 +184,68 @@ class Batch:
         sent: list[tuple[Statement, Sequence[bytes]]] = []
         if self._releases:
             releases: Any = self._in_order(self._releases)
-            tokens = [digest_of(release.token) for _, release in releases]
-            keys = _many_bytes(key for key, _ in releases)
-            sent.append((say.free, (namespace, keys, _many_bytes(tokens))))
+            keys = array([item(key) for key, _ in releases], kind=BYTES)
+            tokens = array([item(digest_of(release.token)) for _, release in releases], kind=BYTES)
+            sent.append((say.free, (namespace, keys, tokens)))
         if self._renewals:
             renewals: Any = self._in_order(self._renewals)
-            keys = _many_bytes(key for key, _ in renewals)
-            tokens = [digest_of(renewal.token) for _, renewal in renewals]
-            numbers = _many_numbers([renewal.number for _, renewal in renewals])
-            lengths = _many_numbers([microseconds(renewal.ttl) for _, renewal in renewals])
-            sent.append((say.extend, (namespace, keys, _many_bytes(tokens), numbers, lengths)))
+            keys = array([item(key) for key, _ in renewals], kind=BYTES)
+            tokens = array([item(digest_of(renewal.token)) for _, renewal in renewals], kind=BYTES)
+            numbers = array([item(whole(renewal.number)) for _, renewal in renewals], kind=NUMBER)
+            lengths = array([item(whole(microseconds(renewal.ttl))) for _, renewal in renewals], kind=NUMBER)
+            sent.append((say.extend, (namespace, keys, tokens, numbers, lengths)))
         if self._claims:
-            claims: Any = self._in_order(self._claims)
-            columns = list(zip(*(asked(acquire.claim) for _, acquire in claims), strict=True))
-            texts = (_many_bytes(key for key, _ in claims), *map(_many_bytes, columns[:4]))
-            numbers_of = map(_many_numbers, columns[4:10])
-            sent.append((say.grant, (namespace, *texts, *numbers_of, _many_flags(columns[10]), _NO_WAIT)))
+            sent.append((say.grant, self._claiming(self._claims, namespace)))
+        if self._first:
+            sent.append((say.grant_first, self._claiming(self._first, namespace)))
         return sent
 
     def read_writes(self, results: Sequence[Any]) -> int | None:
         """Take note of what those statements settled, and tell the server's clock if one of them told it."""
-        answers = iter(results)
+        answers, instant = iter(results), None
         if self._releases:
             for row in _rows(next(answers)):
                 self.outcomes[self._releases[row.value(0) or b""]] = Released()
         if self._renewals:
             for row in _rows(next(answers)):
-                place = self._renewals[row.value(0) or b""]
+                place, instant = self._renewals[row.value(0) or b""], row.number(3)
                 asked_for: Any = self._operations[place]
-                ttl = microseconds(asked_for.ttl) / SECOND
-                lease = (asked_for.key, asked_for.token, row.number(1), ttl, row.text(4), _left(row))
-                self.outcomes[place] = Held(Lease(*lease, 0.0, asked_for.number))
+                lease = asked_for.key, asked_for.token, row.number(1), microseconds(asked_for.ttl) / SECOND, row.text(4)
+                self.outcomes[place] = Held(Lease(*lease, (row.number(2) - instant) / SECOND, 0.0, asked_for.number))
         if self._claims:
             for row in _rows(next(answers)):
-                place = self._claims[row.value(0) or b""]
-                acquire: Any = self._operations[place]
-                claim: Claim = acquire.claim
-                ttl = microseconds(claim.ttl) / SECOND
-                self.outcomes[place] = Held(Lease(claim.key, claim.token, row.number(1), ttl, claim.owner, _left(row)))
-        told = (result for result in results if result.ntuples and result.nfields > 3)
-        return next((Row(result).number(3) for result in told), None)
+                instant = row.number(3)
+                self._granted(self._claims[row.value(0) or b""], row.number(1), left=(row.number(2) - instant) / SECOND)
+        if self._first:
+            for row in _rows(next(answers)):
+                instant = row.number(1)
+                self._granted(self._first[row.value(0) or b""], instant)
+        return instant
+
+    def second_tries(self, say: ForMany, namespace: bytes) -> list[tuple[Statement, Sequence[bytes]]]:
+        """The claims that took their keys for new ones, to be read by `read_writes` as well."""
+        left = {key: place for key, place in self._first.items() if isinstance(self.outcomes[place], Unsettled)}
+        self._claims, self._first, self._renewals, self._releases = left, {}, {}, {}
+        return self.writes(say, namespace)
+
+    def _granted(self, place: int, number: int, *, left: float | None = None) -> None:
+        acquire: Any = self._operations[place]
+        claim: Claim = acquire.claim
+        new = binary_terms(claim.ttl, claim.terms)
+        left = new.length if left is None else left
+        self.outcomes[place] = Held(Lease(claim.key, claim.token, number, new.ttl, claim.owner, left))
+
+    def _claiming(self, places: dict[bytes, int], namespace: bytes) -> Sequence[bytes]:
+        rows = []
+        for key, operation in self._in_order(places):
+            acquire: Any = operation
+            claim: Claim = acquire.claim
+            owner = NULL if claim.owner is None else item(claim.owner.encode())
+            terms = binary_terms(claim.ttl, claim.terms).items
+            rows.append((item(key), item(digest_of(claim.token)), owner, *terms, _LATE if claim.late else _NOT_LATE))
+        columns = zip(*rows, strict=True)
+        arrays = [array(column, kind=kind) for column, kind in zip(columns, _KINDS, strict=True)]
+        return (namespace, *arrays, _NO_WAIT)
 
     def looks(self, say: ForMany, namespace: bytes) -> tuple[Statement, Sequence[bytes]] | None:
         """What shows why the others were not settled, or `None` if all are."""
@@ -221,8 +256,8 @@ class Batch:
         ]
         if not asked_for:
             return None
-        keys, tokens = zip(*asked_for, strict=True)
-        return say.look, (namespace, _many_bytes(keys), _many_bytes(tokens))
+        keys, tokens = (array([item(value) for value in values], kind=BYTES) for values in zip(*asked_for, strict=True))
+        return say.look, (namespace, keys, tokens)
 
     def read_looks(self, result: Any) -> None:
         """Settle those by whom nothing is to be written."""
@@ -238,28 +273,5 @@ class Batch:
         return [(key, self._operations[places[key]]) for key in sorted(places)]
 
 
-def _left(row: Row) -> float:
-    return (row.number(2) - row.number(3)) / SECOND
-
-
 def _rows(result: Any) -> Iterable[Row]:
     return (Row(result, place) for place in range(result.ntuples))
-
-
-# Arrays as PostgreSQL takes them in binary: dimensions, whether there are nulls, type, length, first index, items.
-
-
-def _many_bytes(values: Iterable[bytes | None]) -> bytes:
-    items = list(values)
-    parts = [b"\xff\xff\xff\xff" if item is None else len(item).to_bytes(4, "big") + item for item in items]
-    return struct.pack(">iiIii", 1, int(None in items), BYTES, len(items), 1) + b"".join(parts)
-
-
-def _many_numbers(values: Sequence[int]) -> bytes:
-    items = chain.from_iterable((8, value) for value in values)
-    return struct.pack(f">iiIii{'iq' * len(values)}", 1, 0, NUMBER, len(values), 1, *items)
-
-
-def _many_flags(values: Sequence[bool]) -> bytes:
-    items = b"".join(b"\0\0\0\1" + flag(value=value) for value in values)
-    return struct.pack(">iiIii", 1, 0, FLAG, len(values), 1) + items

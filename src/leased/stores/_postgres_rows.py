@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from leased.model import Terms
 from leased.stores._sql_record import SECOND, Record, Seen, written_terms
 
-TRUE, FALSE = b"\1", b"\0"
+TRUE, FALSE, NULL = b"\1", b"\0", b"\xff\xff\xff\xff"
 
 
 def whole(value: int) -> bytes:
@@ -30,6 +32,7 @@ class Written(NamedTuple):
     """What a claim writes of its terms, from `held_by` to `lock_delay`, and in seconds its ttl and its length."""
 
     values: tuple[bytes, ...]
+    items: tuple[bytes, ...]
     ttl: float
     length: float
 
@@ -39,7 +42,19 @@ def binary_terms(seconds: float, terms: Terms) -> Written:
     """The terms of a claim for so many seconds."""
     held_by, metadata, *numbers = written_terms(seconds, terms)
     length, _, _, ttl, *_ = numbers
-    return Written((held_by, metadata, *map(whole, numbers)), ttl / SECOND, length / SECOND)
+    values = (held_by, metadata, *map(whole, numbers))
+    return Written(values, tuple(map(item, values)), ttl / SECOND, length / SECOND)
+
+
+def item(value: bytes | None) -> bytes:
+    """A value as an item of an array."""
+    return NULL if value is None else len(value).to_bytes(4, "big") + value
+
+
+def array(items: Sequence[bytes], *, kind: int) -> bytes:
+    """An array of items of the type with this number."""
+    # Dimensions, whether there are nulls, type, length, first index, items.
+    return struct.pack(">iiIii", 1, int(NULL in items), kind, len(items), 1) + b"".join(items)
 
 
 class Row(NamedTuple):

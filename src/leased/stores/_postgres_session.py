@@ -190,17 +190,24 @@ class PostgresSession:
 
     async def batch(self, operations: Sequence[Operation], *, call: Call) -> list[Outcome | Unsettled]:
         """See `Session`."""
-        batch, say, namespace = Batch(operations), self._tables.for_many(call.ahead), self._tables.namespace
+        say, namespace = self._tables.for_many(call.ahead), self._tables.namespace
+        batch = Batch(operations, is_new=self._memory.is_new)
         sent = batch.writes(say, namespace)
-        if sent:
+        first = True
+        while sent:
             asked_at = now()
             try:
                 results = await self._wire.ask_all(sent, until=call.until, writes=True)
             except Locked:  # somebody else is writing a key for the first time: each by itself, then
                 return batch.outcomes
+            except (StoreUnavailable, RolledBack):
+                if first:
+                    raise
+                return batch.outcomes  # what was settled is; the others are asked once more with the same tokens
             told = batch.read_writes(results)
             if told is not None:
                 self._told(told, call, asked_at=asked_at)
+            first, sent = False, batch.second_tries(say, namespace)
         look = batch.looks(say, namespace)
         if look is not None:
             try:

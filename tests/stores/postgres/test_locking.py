@@ -186,7 +186,9 @@ def test_a_record_that_cannot_be_written(raw: Raw, table: str, make: Make, postg
         f" EXECUTE FUNCTION {table}_swallow()".encode()
     )
     try:
-        with pytest.raises(StoreUnavailable, match="vanished"):
+        with pytest.raises(
+            StoreUnavailable, match="vanished|did not answer"
+        ):  # its time may end in the middle of a try
             step(store.acquire(claim("key"), timeout=0.3))
         assert step(store.status("key", timeout=5)).state != "held"
     finally:

@@ -115,6 +115,33 @@ def test_a_list_after_the_clock_was_set_back(raw: Raw, make: Make, postgres_serv
         assert listed == ["key 00", "key 04", "key 08"]
 
 
+@pytest.mark.parametrize("way", ["alone", "in a batch"])
+def test_keys_that_another_program_has_used(raw: Raw, make: Make, postgres_server: Server, way: str) -> None:
+    """M4: a program that never heard of a key is granted it above its earlier numbers, or refused, as any other is."""
+    before, numbers, held = make(postgres_server.url), {}, claim("held", owner="run")
+    for key in ("open", "late", "new"):
+        if key != "new":
+            used = claim(key, late=key == "late")
+            numbers[key] = step(before.acquire(used, timeout=5)).lease.fencing_token
+            step(before.release(key, used.token, timeout=5))
+    number = step(before.acquire(held, timeout=5)).lease.fencing_token
+    asked = [claim(key, owner="other") for key in ("open", "late", "new", "held")]
+    again = [claim("held", owner="run"), claim("open"), claim("late", owner="other")]
+    outcomes = []
+    for claims in (asked, again):
+        store = make(postgres_server.url)
+        if way == "alone":
+            outcomes += [step(store.acquire(one, timeout=5)) for one in claims]
+        else:
+            outcomes += step(store.many([Acquire(one) for one in claims], timeout=5))
+    kinds = [Held, Held, Held, Contended, Held, Contended, Held]
+    assert [type(outcome) for outcome in outcomes] == kinds
+    assert outcomes[0].lease.fencing_token > numbers["open"]
+    assert outcomes[6].lease.fencing_token > outcomes[1].lease.fencing_token > numbers["late"]
+    assert outcomes[4].lease.fencing_token > number
+    assert all(29.0 < outcome.lease.left <= 30.0 for outcome in outcomes if isinstance(outcome, Held))
+
+
 def test_what_is_kept_for_numbers_goes_after_a_day(raw: Raw, table: str, make: Make, postgres_server: Server) -> None:
     """M4, S9: the record of a released key stays for a day, so that numbers rise whatever the clock does, then goes."""
     store, held = make(postgres_server.url), claim("key")
