@@ -15,7 +15,7 @@ from leased.cleanup import hand_back
 from leased.env import Env
 from leased.errors import LeasedError, RateLimited, StoreNotUsable, StoreUnavailable
 from leased.model import Claim, Contended, Held, Status
-from leased.policy import call_timeout
+from leased.policy import FOREVER, call_timeout
 from leased.server.calls import Disconnected, Receive, has_gone, until_gone
 from leased.server.settings import Settings
 from leased.store import Clock, Store
@@ -66,10 +66,11 @@ class _Heard:
 class _Wait:
     """One claim in the line, and the requests that listen to what becomes of it."""
 
-    __slots__ = ("claim", "heard", "linger", "listeners", "settled", "task", "who")
+    __slots__ = ("claim", "endless", "heard", "linger", "listeners", "settled", "task", "who")
 
-    def __init__(self, claim: Claim, *, who: str, heard: _Heard) -> None:
+    def __init__(self, claim: Claim, *, who: str, heard: _Heard, endless: bool) -> None:
         self.claim = claim
+        self.endless = endless  # it ends when nobody listens any more
         self.who = who
         self.heard = heard
         self.listeners: set[asyncio.Future[None]] = set()
@@ -113,7 +114,8 @@ class Waiting:
         wait, and `StoreUnavailable` if the service is about to end or the store was the last word.
         """
         env, most = self._env, self._settings.max_wait_slice
-        began, until = env.clock.now(), asyncio.get_running_loop().time() + most
+        began, until = env.clock.now(), asyncio.get_running_loop().time() + min(wait, most)
+        goes_on = wait >= most  # who may be kept no longer than that is about to come back for the rest
         found, unsure = self._find(claim), False
         if found is None and not env.lines.waiting(claim.key):
             outcome, unsure = await self._try(claim, wait=wait, receive=receive)
@@ -121,8 +123,9 @@ class Waiting:
                 return outcome
             found = self._find(claim)  # a copy of it may have come meanwhile
         if found is None:
-            found = self._begin(claim, wait=wait - (env.clock.now() - began), who=who, unsure=unsure)
-        await self._listen(found, receive, until=until if wait > most else None)
+            left = FOREVER if goes_on else wait - (env.clock.now() - began)
+            found = self._begin(claim, wait=left, who=who, unsure=unsure)
+        await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
         return await self._answer(found, began=began)
 
     def drain(self) -> None:
@@ -170,7 +173,7 @@ class Waiting:
             most = settings.max_waiters if len(self._waits) >= settings.max_waiters else settings.max_waiters_each
             raise RateLimited(f"{most} claims wait already, and no more can", retry_after=RETRY_AFTER)
         heard = _Heard(self._store, self._env.clock)
-        new = _Wait(claim, who=who, heard=heard)
+        new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER)
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
         self._waits[claim.key, claim.token] = new
@@ -192,8 +195,8 @@ class Waiting:
                 self._env.clock.start(hand_back(self._store, self._env, claim))
         return won
 
-    async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None) -> None:
-        """Until the wait is over, the client has gone, or this slice has passed."""
+    async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None, goes_on: bool) -> None:
+        """Until the wait is over, the client has gone, or its time has passed; its place is kept if it `goes_on`."""
         if wait.linger is not None:
             wait.linger.cancel()
             wait.linger = None
@@ -214,7 +217,8 @@ class Waiting:
             if timer is not None:
                 timer.cancel()
             wait.listeners.discard(woken)
-            if not wait.listeners and left and not wait.settled:
+            over = left or (not goes_on and not wait.task.done())
+            if not wait.listeners and over and not wait.settled:
                 self._give_up(wait)
             elif not wait.listeners and not wait.task.done():
                 wait.linger = loop.call_later(self._settings.wait_linger, self._give_up, wait)
