@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,7 +274,7 @@ def _free() -> Status:
     return Status("free", waiters=0)
 
 
-def test_a_service_that_was_away_is_asked_again_what_it_gives(caller: Caller) -> None:
+def test_a_service_that_was_away_is_asked_again_what_it_gives(caller: Caller, tmp_path: Path) -> None:
     """S10: after a restart on the same port, over another store, the assurance is that of the new one."""
     from leased.clocks import BlockingClock
     from leased.stores._threaded import ThreadedStore
@@ -287,6 +288,6 @@ def test_a_service_that_was_away_is_asked_again_what_it_gives(caller: Caller) ->
         assert store.assurance().exclusive == "process"
     with pytest.raises(StoreUnavailable):
         caller(store.status("key", timeout=SOON))
-    with running(ThreadedStore(SqliteStore(":memory:")), port=first.port):
+    with running(ThreadedStore(SqliteStore(str(tmp_path / "locks.db"))), port=first.port):
         caller(store.status("key", timeout=TIMEOUT))
         assert store.assurance().exclusive == "host"
