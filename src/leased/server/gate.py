@@ -137,12 +137,14 @@ class AccessGate:
                 verdict = rule.judge(Asked(principal.id, principal.role, key, principal.groups))
                 if not verdict.allowed:
                     raise self._denied(principal, action, key=key, reason=verdict.error or "the rule says no")
-        if action == "force-release":
-            await self.audit.record(principal, action, target=key)
 
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """See `Gate`."""
         await self._request_ids.bind(principal, request_id, parameters=parameters)
+
+    async def record(self, principal: Principal, action: Action, *, key: str, detail: str) -> None:
+        """See `Gate`."""
+        await self.audit.record(principal, action, target=key, detail=detail)
 
     async def close(self) -> None:
         """See `Gate`."""

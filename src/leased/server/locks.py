@@ -178,6 +178,9 @@ class LockOperations:
         self._policies.check_key(principal, request.key)
         key = stored_key(principal, request.key)
         number = None if number is UNSET else number
+        aim = "whoever holds it" if number is None else f"fencing token {number}"
+        detail = aim if request.reason is UNSET else f"{aim}: {request.reason}"
+        await self._gate.record(principal, "force-release", key=request.key, detail=detail)
         forced = await self._store.force_release(key, fencing_token=number, timeout=self._env.timeout)
         if forced:
             self._env.lines.released(key)

@@ -77,6 +77,10 @@ class Gate(Protocol):
         """
         ...
 
+    async def record(self, principal: Principal, action: Action, *, key: str, detail: str) -> None:
+        """Write to the audit log what is about to happen; raises `StoreUnavailable` where it must not go unrecorded."""
+        ...
+
     async def close(self) -> None:
         """Write what is to be kept, and free what it needed."""
         ...
@@ -94,6 +98,9 @@ class OpenGate:
 
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """See `Gate`: an id is for tracing only."""
+
+    async def record(self, principal: Principal, action: Action, *, key: str, detail: str) -> None:
+        """See `Gate`: there is no log."""
 
     async def close(self) -> None:
         """See `Gate`."""

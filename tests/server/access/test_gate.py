@@ -262,16 +262,16 @@ async def test_a_forced_release_is_recorded_first() -> None:
     """A5, SEC14: without a line in the audit log it does not happen, unless that is not required."""
     admin = Principal("p", "member", "ada", "admin")
     world = World()
-    await world.gate.admit(admin, "force-release", key="k")
-    assert [(line.actor, line.action, line.target) for line in world.registry.lines] == [
-        ("member:ada", "force-release", "k")
+    await world.gate.record(admin, "force-release", key="k", detail="why")
+    assert [(line.actor, line.action, line.target, line.detail) for line in world.registry.lines] == [
+        ("member:ada", "force-release", "k", "why")
     ]
     world.registry.broken = True
     with pytest.raises(StoreUnavailable):
-        await world.gate.admit(admin, "force-release", key="k")
+        await world.gate.record(admin, "force-release", key="k", detail="why")
     lenient = World(audit_required=False)
     lenient.registry.broken = True
-    await lenient.gate.admit(admin, "force-release", key="k")
+    await lenient.gate.record(admin, "force-release", key="k", detail="why")
 
 
 def test_the_defaults_are_those_of_the_specification() -> None:

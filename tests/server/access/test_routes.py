@@ -279,3 +279,18 @@ def test_a_request_id_belongs_to_one_acquire(site: Site) -> None:
     assert site.ask("POST", "locks/release", proof, key=bob)[1]["released"] is True
     late = site.ask("POST", "locks/acquire", asked, key=site.ada)[1]
     assert (late["acquired"], late.get("token")) == (False, None)
+
+
+def test_a_forced_release_is_in_the_audit_log_or_does_not_happen(site: Site) -> None:
+    """A5, SEC14: with the fencing token it was aimed at and the reason; without a line the lease lives on."""
+    held = site.ask("POST", "locks/acquire", {"key": "k", **TTL}, key=site.ada)[1]
+    aim = {"key": "k", "fencingToken": held["fencingToken"], "reason": "stuck\nsince May"}
+    site.world.registry.broken = True
+    assert site.ask("POST", "locks/force-release", aim)[0] == 503
+    site.world.registry.broken = False
+    assert site.ask("GET", "locks/status?key=k")[1]["held"] is True
+    assert site.ask("POST", "locks/force-release", aim, key=site.ada)[0] == 403
+    assert site.ask("POST", "locks/force-release", aim)[1]["released"] is True
+    (line, *_) = site.ask("GET", "audit")[1]["lines"]
+    assert (line["actor"], line["action"], line["target"]) == ("member:olga", "force-release", "k")
+    assert line["detail"] == f"fencing token {held['fencingToken']}: stuck\\nsince May"
