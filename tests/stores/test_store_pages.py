@@ -79,6 +79,25 @@ def test_the_postgres_grant_of_the_page_is_enough(
 
 
 @pytest.mark.filterwarnings("ignore:a leased handle:ResourceWarning")
+def test_the_postgres_grants_for_a_schema_are_enough(
+    private_postgres: Callable[..., Server], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Least privilege: so they are, in the order of the page, where the tables have a schema of their own."""
+    server = private_postgres()
+    own = "?leased_table=locks.leased"
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE app LOGIN")
+        admin.execute(block_after("postgresql.md", "With `leased_table=SCHEMA.NAME`", "sql").encode())
+        assert main(["schema", server.url + own], {}) == 0
+        admin.execute(capsys.readouterr().out.encode())
+        admin.execute(block_after("postgresql.md", "$ leased schema 'postgresql:", "sql").encode())
+    url = server.url.replace("postgres@", "app@") + own
+    assert live(url).known
+    with psycopg.connect(url.removesuffix(own)) as role, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        role.execute("CREATE TABLE locks.other (n int)")
+
+
+@pytest.mark.filterwarnings("ignore:a leased handle:ResourceWarning")
 def test_the_mysql_grants_of_the_page_are_enough(
     private_mariadb: Callable[..., Server], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,8 @@ _ADVICE = {
     LOCKED: "somebody holds a lock on the row or the table: see pg_locks; then ask again",
     "57P01": "the server is shutting down or an administrator ended the connection: ask again",
     "57P03": "the server is starting or stopping: ask again",
-    "25006": "this server is a standby: connect to the primary, or add target_session_attrs=read-write to the URL",
+    "25006": "this server is a standby, or the role or database has default_transaction_read_only: name the primary in"
+    " the URL, or all hosts with target_session_attrs=read-write",
     "53100": "free some space on the server's disk",
     "53300": "raise max_connections of the server, lower leased_pool, or use a pooler",
     "57014": "the server's statement_timeout is shorter than a lock may take",

@@ -446,5 +446,6 @@ def test_a_server_that_may_not_write_is_no_contention(raw: Raw, make: Make, post
     with pytest.raises(StoreUnavailable, match="25006") as caught:
         step(store.acquire(claim("key"), timeout=5))
     assert caught.value.applied is False
+    assert "default_transaction_read_only" in str(caught.value)
     (outcome,) = step(store.many([Look("key", "nobody's")], timeout=5))
     assert outcome == Lost("expired")
