@@ -11,7 +11,7 @@ from typing import Any
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.store import again
 from leased.stores._drivers import driver
-from leased.stores._redis_failures import code_of, refused
+from leased.stores._redis_failures import SENSELESS, code_of, refused, senseless
 from leased.stores._redis_link import Link, Linking, nothing
 from leased.stores._redis_scripts import Command
 from leased.stores._redis_url import Address, Node
@@ -138,7 +138,10 @@ class Cluster:
         for place, (answer, node, asking) in asked.items():
             code = code_of(answer) if isinstance(answer, ServerError) else ""
             if code in ("MOVED", "ASK"):
-                slot, target = _target(answer.text, node)
+                try:
+                    slot, target = _target(answer.text, node)
+                except ValueError:  # it names no node: it is told as it is
+                    continue
                 if code == "MOVED":
                     self._owners.moved[slot] = target
                 targets[place] = (target, code == "ASK")
@@ -179,10 +182,14 @@ class Cluster:
             if isinstance(answer, StoreUnavailable):
                 problems.append(answer.message)
                 continue
-            self._owners = _Owners(
-                (first, last, Node(place[0].decode() if place[0] else node.host, place[1]))
-                for first, last, place, *_ in answer
-            )
+            try:
+                self._owners = _Owners(
+                    (int(first), int(last), Node(place[0].decode() if place[0] else node.host, int(place[1])))
+                    for first, last, place, *_ in answer
+                )
+            except SENSELESS:
+                problems.append(senseless(node).message)
+                continue
             self._known = True
             self._linking.on_nodes(self._owners.nodes)
             return

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 import ssl
 from collections.abc import Iterator
-from socket import MSG_DONTWAIT, SO_RCVTIMEO, SOL_SOCKET
 from struct import pack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leased.clocks import now
 from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
+from leased.stores._dial import dial, dial_in_loop
 from leased.stores._drivers import driver
 from leased.stores._loops import close_without_loop
 from leased.stores._redis_url import Address, Node
@@ -23,15 +24,16 @@ from leased.stores._redis_wire import NotRedis, replies
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
 
 _READ = 65_536
-_AT_ONCE = int(MSG_DONTWAIT)
+_AT_ONCE = int(socket.MSG_DONTWAIT)
 _MOMENT = 0.05
 """Seconds for which `recv` waits by itself."""
 _LEAST = 0.001
 """Seconds: what a time-out of 0 would mean is not to wait at all, which is another kind of socket."""
 _CLOSED = "the server closed the connection"
+_TOO_MANY = "there were more answers than questions"
+_NO_TLS = "rediss:// needs a server port that speaks TLS; for one that does not write redis://"
 
 
 class Cut(Exception):
@@ -77,7 +79,7 @@ class BlockingConnection:
         self._tls = isinstance(connected, ssl.SSLSocket)
         self._at_once = 0 if self._tls else _AT_ONCE
         if self._at_once:
-            connected.setsockopt(SOL_SOCKET, SO_RCVTIMEO, pack("@ll", 0, int(_MOMENT * 1_000_000)))
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, pack("@ll", 0, int(_MOMENT * 1_000_000)))
         connected.settimeout(None if self._at_once else 0.0)
         self.stale = False
         self._replies = replies()
@@ -107,6 +109,9 @@ class BlockingConnection:
                 if not self._poll.poll(max(give_up_at - now(), 0.0) * 1000.0):
                     raise TimeoutError
                 self._read(answers, self._at_once)
+            if len(answers) > count:
+                answers.clear()  # nobody knows which answers what
+                raise ConnectionAbortedError(_TOO_MANY)
         except (OSError, NotRedis) as error:
             raise Cut(_why(error, seconds), sent=sent > 0, answers=answers) from error
         return answers
@@ -192,6 +197,9 @@ class LoopConnection:
         try:
             self._transport.write(data)
             await waiter
+            if len(self._answers) > count:
+                self._answers.clear()  # nobody knows which answers what
+                raise ConnectionAbortedError(_TOO_MANY)
         except (OSError, NotRedis) as error:
             raise Cut(_why(error, seconds), sent=True, answers=self._answers) from error
         finally:
@@ -260,80 +268,29 @@ class LoopConnection:
 
 
 async def connect_blocking(address: Address, node: Node, *, seconds: float) -> BlockingConnection:
-    """Connect from a thread that may block. All addresses of the host share the time.
-
-    Finding the addresses is the system's, and cannot be bounded: a name server that hangs takes what time it takes.
-    """
+    """Connect from a thread that may block. All addresses of the host share the time."""
     with _failing(node, seconds):
         connecting = _of_driver("redis.connection", address, node, seconds=seconds)
         if node.port is None:
             return BlockingConnection(connecting._connect())
         give_up_at = now() + seconds
-        dialed = _dial(connecting, node, give_up_at)
+        dialed = dial(node.host, node.port, give_up_at=give_up_at)
         try:
-            dialed.settimeout(max(give_up_at - now(), _LEAST))
-            return BlockingConnection(connecting._wrap_socket_with_ssl(dialed) if address.tls else dialed)
+            _keep_alive(dialed, connecting)
+            if address.tls:
+                dialed.settimeout(max(give_up_at - now(), _LEAST))
+                with _beginning_tls(node):
+                    dialed = connecting._wrap_socket_with_ssl(dialed)
+            return BlockingConnection(dialed)
         except BaseException:
             dialed.close()
             raise
 
 
-def _dial(connecting: Any, node: Node, give_up_at: float) -> socket.socket:
-    """A socket to the first address that answers; one that hangs leaves time for the others."""
-    import socket
-
-    found = socket.getaddrinfo(node.host, node.port, 0, socket.SOCK_STREAM)
-    problem: OSError = OSError("the host has no address")
-    for asked, (family, kind, protocol, _, place) in enumerate(found):
-        dialed = socket.socket(family, kind, protocol)
-        try:
-            dialed.settimeout(max((give_up_at - now()) / (len(found) - asked), _LEAST))
-            dialed.connect(place)
-            _prepare(dialed, connecting)
-        except OSError as error:
-            dialed.close()
-            problem = error
-        except BaseException:
-            dialed.close()
-            raise
-        else:
-            return dialed
-    raise problem
-
-
-async def _dial_in_loop(connecting: Any, node: Node, give_up_at: float) -> socket.socket:
-    """As `_dial`. The loop's own way to try several leaves sockets open when it is cancelled."""
-    import asyncio
-    import socket
-
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(node.host, node.port or 0, type=socket.SOCK_STREAM)
-    problem: OSError = OSError("the host has no address")
-    for asked, (family, kind, protocol, _, place) in enumerate(found):
-        dialed = socket.socket(family, kind, protocol)
-        try:
-            dialed.settimeout(0.0)
-            async with asyncio.timeout((give_up_at - now()) / (len(found) - asked)):
-                await loop.sock_connect(dialed, place)
-            _prepare(dialed, connecting)
-        except OSError as error:
-            dialed.close()
-            problem = error
-        except BaseException:
-            dialed.close()
-            raise
-        else:
-            return dialed
-    raise problem
-
-
-def _prepare(connected: socket.socket, connecting: Any) -> None:
-    """As the driver would have it: send at once, and notice a server that has gone without a word."""
-    import socket
-
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def _keep_alive(connected: socket.socket, connecting: Any) -> None:
+    """How soon a server that has gone without a word is noticed, as the driver would have it."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, bool(connecting.socket_keepalive))
     if connecting.socket_keepalive:
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in connecting.socket_keepalive_options.items():
             connected.setsockopt(socket.IPPROTO_TCP, name, value)
 
@@ -344,35 +301,62 @@ async def connect_in_loop(address: Address, node: Node, *, seconds: float) -> Lo
 
     with _failing(node, seconds):
         connecting = _of_driver("redis.asyncio.connection", address, node, seconds=seconds)
+        give_up_at = now() + seconds
         async with asyncio.timeout(seconds):
             if node.port is None:
-                await connecting._connect()
-                writer, connecting._writer, connecting._reader = connecting._writer, None, None
+                dialed = await _dial_path(node.host)
             else:
-                dialed = await _dial_in_loop(connecting, node, now() + seconds)
-                tls = connecting._connection_arguments().get("ssl")
-                try:
+                dialed = await dial_in_loop(node.host, node.port, give_up_at=give_up_at)
+        try:
+            if node.port is not None:
+                _keep_alive(dialed, connecting)
+            tls = connecting._connection_arguments().get("ssl") if address.tls else None
+            with _beginning_tls(node) if tls else contextlib.nullcontext():
+                async with asyncio.timeout(give_up_at - now()):
                     _, writer = await asyncio.open_connection(
                         sock=dialed, ssl=tls, server_hostname=node.host if tls else None
                     )
-                except BaseException:
-                    dialed.close()
-                    raise
+        except BaseException:
+            dialed.close()
+            raise
         return LoopConnection(writer, asyncio.get_running_loop())
+
+
+async def _dial_path(path: str) -> socket.socket:
+    """A socket to a server on this machine; the driver would begin to talk on it."""
+    import asyncio
+
+    dialed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        dialed.settimeout(0.0)
+        await asyncio.get_running_loop().sock_connect(dialed, path)
+    except BaseException:
+        dialed.close()
+        raise
+    return dialed
 
 
 @contextlib.contextmanager
 def _failing(node: Node, seconds: float) -> Iterator[None]:
     try:
         yield
-    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-        raise StoreUnavailable(f"{node} closed the connection while TLS began", applied=False) from error
-    except ssl.SSLError as error:
-        raise StoreNotUsable(
-            f"no TLS with {node}: {error.reason or error}", hint="rediss:// needs a server port that speaks TLS"
-        ) from error
+    except StoreUnavailable:
+        raise
     except OSError as error:
         raise StoreUnavailable(f"cannot connect to {node}: {_why(error, seconds)}", applied=False) from error
+
+
+@contextlib.contextmanager
+def _beginning_tls(node: Node) -> Iterator[None]:
+    """A port that does not speak TLS closes the connection, or waits for the end of a line that never comes."""
+    try:
+        yield
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError) as error:
+        raise StoreUnavailable(f"{node} closed the connection while TLS began", applied=False, hint=_NO_TLS) from error
+    except ssl.SSLError as error:
+        raise StoreNotUsable(f"no TLS with {node}: {error.reason or error}", hint=_NO_TLS) from error
+    except TimeoutError as error:
+        raise StoreUnavailable(f"{node} did not begin TLS in time", applied=False, hint=_NO_TLS) from error
 
 
 def _of_driver(module: str, address: Address, node: Node, *, seconds: float) -> Any:

@@ -54,7 +54,11 @@ def refused(error: ServerError, where: object) -> StoreUnavailable:
         return StoreNotUsable(f"{where}: {what} ({code})", hint=hint)
     # What follows would be what was sent: keys, or even a password.
     text = error.text.partition(", with args")[0][:_SHOWN]
-    lasting = ("unknown command", "invalid DB index", "DB index is out of range", "SELECT is not allowed", "AUTH")
+    if "DB index" in text:
+        return StoreNotUsable(
+            f"{where}: {text}", hint="the URL names a database that the server does not have; 0 is always there"
+        )
+    lasting = ("unknown command", "SELECT is not allowed", "AUTH")
     if any(word in text for word in lasting):
         return StoreNotUsable(f"{where}: {text}", hint="is this a Redis or Valkey server that allows scripts?")
     if "max number of clients" in text:
@@ -62,15 +66,16 @@ def refused(error: ServerError, where: object) -> StoreUnavailable:
     return StoreUnavailable(f"{where}: {text}", applied=None)
 
 
-def cut_off(cut: Cut, where: object) -> StoreUnavailable:
+def cut_off(cut: Cut, where: object, *, hint: str | None = None) -> StoreUnavailable:
     """The error for a command whose answer did not come."""
+    applied = None if cut.sent else False
     if isinstance(cut.__cause__, NotRedis):
-        return StoreNotUsable(f"{where}: {cut.why}", hint="is this the right port?")
-    return StoreUnavailable(f"{where}: {cut.why}", applied=None if cut.sent else False)
+        return StoreNotUsable(f"{where}: {cut.why}", applied=applied, hint="is this the right port?")
+    return StoreUnavailable(f"{where}: {cut.why}", applied=applied, hint=hint)
 
 
-def senseless(where: object) -> StoreUnavailable:
+def senseless(where: object, *, applied: bool | None = None) -> StoreUnavailable:
     """The error for an answer of the right form that says nothing which could be asked for."""
     return StoreUnavailable(
-        f"{where}: an answer that makes no sense", applied=None, hint="is something in between that changes answers?"
+        f"{where}: an answer that makes no sense", applied=applied, hint="is this a Redis or Valkey server?"
     )

@@ -7,7 +7,7 @@ from typing import Any
 from leased.clocks import step
 from leased.errors import StoreUnavailable
 from leased.stores._redis_connection import BlockingConnection, Cut, connect_blocking
-from leased.stores._redis_failures import cut_off, refused
+from leased.stores._redis_failures import SENSELESS, cut_off, refused
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_url import Address, Node
@@ -47,11 +47,14 @@ class RedisFeed:
         for reply in replies:
             if isinstance(reply, ServerError):
                 raise refused(reply, self._node)
-            kind, channel = reply[0], reply[1]
-            if kind == b"subscribe":
-                confirmed.append(channel.decode())
-            elif kind == b"message":
-                rung.append(channel.decode())
+            try:
+                kind, channel = reply[0], reply[1]
+                if kind == b"subscribe":
+                    confirmed.append(channel.decode())
+                elif kind == b"message":
+                    rung.append(channel.decode())
+            except SENSELESS as error:
+                raise ConnectionResetError("an answer that makes no sense") from error
         return confirmed, rung
 
     def close(self) -> None:

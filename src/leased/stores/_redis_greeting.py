@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leased.stores._redis_failures import code_of, refused
+from leased.stores._redis_failures import code_of, refused, senseless
 from leased.stores._redis_url import Address, Login, Node
 from leased.stores._redis_wire import ServerError, bulk, packed
 
@@ -29,8 +29,9 @@ def check_greeting(hello: Sequence[bytes], answers: Sequence[Any], *, node: Node
     Without its `SELECT` a connection would be in another database, and two would hold what only one may.
     """
     for command, answer in zip(hello, answers, strict=False):
-        if isinstance(answer, ServerError) and not (_NAMES in command and _is_about_names(answer)):
-            raise refused(answer, node)
+        if answer == b"OK" or (_NAMES in command and isinstance(answer, ServerError) and _is_about_names(answer)):
+            continue
+        raise refused(answer, node) if isinstance(answer, ServerError) else senseless(node, applied=False)
 
 
 def _is_about_names(answer: ServerError) -> bool:

@@ -15,7 +15,7 @@ from leased.store import Clock, again
 from leased.stores._loops import running_loop
 from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
-from leased.stores._redis_failures import code_of, cut_off, refused
+from leased.stores._redis_failures import SENSELESS, code_of, cut_off, refused, senseless
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_scripts import Command, Script, letter_of
 from leased.stores._redis_sentinel import find_primary
@@ -29,6 +29,7 @@ _SHARE_OF_WAIT = 0.6
 """Of the time left, what replicas may take; the rest is for taking back what they did not confirm."""
 _CONFIRMED = (b"g", b"r", b"h")
 """The letters of answers to commands on which somebody counts."""
+_MAY_WANT_TLS = "if that port speaks TLS, write rediss:// (valkeys://)"
 _ASKING = packed(b"ASKING")
 
 
@@ -294,10 +295,13 @@ class Link:
             answers = await connection.exchange(data, count=len(hello) + len(QUESTIONS), seconds=left)
             check_greeting(hello, answers, node=node)
             self._meet(node, read_facts(answers[len(hello) :]))
+        except SENSELESS as error:
+            connection.close()
+            raise senseless(node, applied=False) from error
         except Cut as cut:
             connection.close()
             check_greeting(hello, cut.answers, node=node)  # a server may say why, and close
-            failure = cut_off(cut, node)
+            failure = cut_off(cut, node, hint=None if cut.answers or self._address.tls else _MAY_WANT_TLS)
             failure.applied = False
             raise failure from cut
         except BaseException:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._redis_connection import Connection, Cut
-from leased.stores._redis_failures import cut_off, refused
+from leased.stores._redis_failures import SENSELESS, cut_off, refused, senseless
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
@@ -56,4 +56,10 @@ async def _ask(address: Address, sentinel: Node, open_connection: Open, *, secon
     found = answers[-1]
     if isinstance(found, ServerError):
         raise refused(found, sentinel)
-    return Node(found[0].decode(), int(found[1])) if isinstance(found, list) else None
+    if found is None:
+        return None
+    try:
+        host, port = found
+        return Node(host.decode(), int(port))
+    except SENSELESS as error:
+        raise senseless(sentinel, applied=False) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leased.model import Assurance
-from leased.stores._redis_wire import packed
+from leased.stores._redis_wire import ServerError, packed
 
 _SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 
@@ -30,9 +30,16 @@ class Facts:
 
 
 def read_facts(answers: Sequence[Any]) -> Facts:
-    """The facts in the answers to `QUESTIONS`."""
+    """The facts in the answers to `QUESTIONS`. Raises one of `SENSELESS` for what is no answer to them."""
     info, *settings = answers
-    lines = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line) if _is_text(info) else {}
+    for answer, kind in zip(answers, (bytes, list, list, list, list), strict=True):
+        if not isinstance(answer, kind | ServerError):
+            raise TypeError(answer)
+    lines = (
+        dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
+        if _is_text(info)
+        else {}
+    )
     return Facts(
         replica=lines.get("role") == "slave",
         replicas=int(lines["connected_slaves"]) if "connected_slaves" in lines else None,
@@ -94,7 +101,7 @@ def _durable(settings: Mapping[str, str | None]) -> str:
 
 def _setting(answer: Any) -> str | None:
     if isinstance(answer, list) and len(answer) == 2 and _is_text(answer[1]):
-        return str(answer[1].decode())
+        return str(answer[1].decode(errors="replace"))
     return None
 
 

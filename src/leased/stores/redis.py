@@ -283,8 +283,11 @@ class RedisStore:
                     raise refused(answer, self._address.shown)
                 if isinstance(answer, StoreUnavailable):
                     raise answer
-                cursor, names = answer
-                found.update(key for name in names if (key := self._names.key(name)) is not None)
+                try:
+                    cursor, names = answer
+                    found.update(key for name in names if (key := self._names.key(name)) is not None)
+                except SENSELESS as error:
+                    raise senseless(self._address.shown) from error
         last = after.encode()
         return sorted(
             (key for key in found if key.startswith(prefix) and key.encode() > last), key=lambda key: key.encode()

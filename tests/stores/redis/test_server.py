@@ -374,6 +374,7 @@ def test_a_unix_socket_is_a_place(caller: Caller, server: Server) -> None:
     whole_life(caller, store, "key")
     caller.take(store, "shared")
     assert caller(caller.open(server.url).status("shared", timeout=TIMEOUT)).held
+    assert store.assurance().exclusive == "until-failover", "the same answers as by its port"
 
 
 def test_tls_is_used_and_checked(caller: Caller, private_valkey: Callable[..., Server]) -> None:
