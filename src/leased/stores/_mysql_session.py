@@ -14,7 +14,17 @@ from leased.stores._mysql_failures import DUPLICATE, LOCKED, NO_TABLE, Trouble, 
 from leased.stores._mysql_packets import Answer
 from leased.stores._mysql_statements import Statements
 from leased.stores._sql_memory import Memory
-from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Asked, Record, Seen, asked, digest_of, microseconds
+from leased.stores._sql_record import (
+    NEVER_GRANTED,
+    REPLAY,
+    SECOND,
+    Record,
+    Seen,
+    asked,
+    digest_of,
+    microseconds,
+    written_terms,
+)
 from leased.stores._sql_rules import Effect
 from leased.stores._sql_session import UNSETTLED, Call, NoTables, RolledBack, Unsettled, key_of, settled, token_of
 from leased.stores._standing import ServerClock
@@ -97,16 +107,14 @@ class MysqlSession:
 
         A new row and one that is there are two statements, for one that does both would cost as much as both.
         """
-        key, new = claim.key, asked(claim)
-        name = key.encode()
-        if self._memory.is_new(key):
+        name = claim.key.encode()
+        if self._memory.is_new(claim.key):
             with contextlib.suppress(Duplicate):
-                answer = await self._change(
-                    self._statements.grant_first(name, new, ahead=call.ahead), call, writing=True
-                )
-                return _granted(claim, new, answer.number)
-        answer = await self._change(self._statements.grant_next(name, new, ahead=call.ahead), call, writing=True)
-        return _granted(claim, new, answer.number) if answer.changed else None
+                first = self._statements.grant_first(name, claim, ahead=call.ahead)
+                return _granted(claim, (await self._change(first, call, writing=True)).number)
+        after = self._statements.grant_next(name, asked(claim), ahead=call.ahead)
+        answer = await self._change(after, call, writing=True)
+        return _granted(claim, answer.number) if answer.changed else None
 
     async def extend(self, key: str, token: str, *, call: Call, ttl: float, number: int) -> Held | None:
         """See `Session`."""
@@ -321,8 +329,9 @@ def saying(link: Link, *, place: str, until: float) -> Callable[[str], Awaitable
     return ask
 
 
-def _granted(claim: Claim, new: Asked, number: int) -> Held:
-    return Held(Lease(claim.key, claim.token, number, new.ttl / SECOND, claim.owner, new.length / SECOND))
+def _granted(claim: Claim, number: int) -> Held:
+    _, _, length, _, _, ttl, *_ = written_terms(claim.ttl, claim.terms)
+    return Held(Lease(claim.key, claim.token, number, ttl / SECOND, claim.owner, length / SECOND))
 
 
 def _record(columns: Sequence[Any]) -> Record:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from leased.checks import shown
 from leased.errors import InvalidRequest
-from leased.stores._sql_record import RETENTION, Asked, Record
+from leased.model import Claim, Terms
+from leased.stores._sql_record import RETENTION, Asked, Record, digest_of, written_terms
 
 COLUMNS = (
     "token, owner, held_by, metadata, fencing_token, renewal, acquired_at, expires_at, free_at, deadline, ttl,"
@@ -18,7 +20,7 @@ COLUMNS = (
 _TABLE = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # `NOW()` tells when the statement began, even after a long wait for somebody's row; `SYSDATE()` tells the time. In the
 # zone of our sessions, UTC, every instant has one name.
-NOW = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',SYSDATE(6))"
+NOW = "TIMESTAMPDIFF(MICROSECOND,TIMESTAMP'1970-01-01 00:00:00',SYSDATE(6))"
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout=0,lock_wait_timeout=0 FOR "
 """Before a statement: it waits for nobody's lock, but fails. Only MariaDB knows it; nothing is left in the session."""
 
@@ -28,6 +30,16 @@ def literal(value: bytes | int | None) -> str:
     if value is None:
         return "NULL"
     return f"X'{value.hex()}'" if isinstance(value, bytes) else str(int(value))
+
+
+@lru_cache(maxsize=256)  # as `written_terms`
+def first_terms(seconds: float, terms: Terms) -> str:
+    """The columns from `held_by` to `lock_delay` of a first grant for so many seconds."""
+    held_by, metadata, length, closed, max_hold, *rest = written_terms(seconds, terms)
+    return (
+        f"{literal(held_by)},{literal(metadata)},0,acquired_at+{length},acquired_at+{closed},acquired_at+{max_hold},"
+        f"{_listed(rest)}"
+    )
 
 
 def _listed(values: Iterable[bytes | int | None]) -> str:
@@ -69,18 +81,15 @@ class Statements:
         )
         return records, marks
 
-    def grant_first(self, key: bytes, new: Asked, *, ahead: int) -> str:
+    def grant_first(self, key: bytes, claim: Claim, *, ahead: int) -> str:
         """Grant a key that has no record; for one that has it is a duplicate. The number of `LAST_INSERT_ID` is the
         fencing token."""
-        values = (
-            f"{_at(ahead)},LAST_INSERT_ID(acquired_at),{literal(new.token)},{literal(new.owner)},"
-            f"{literal(new.held_by)},{literal(new.metadata)},0,acquired_at+{new.length},acquired_at+{new.closed},"
-            f"acquired_at+{new.max_hold},{new.ttl},{new.hold_at_least},{new.lock_delay},{int(new.late)},0,0"
-        )
+        owner = "NULL" if claim.owner is None else literal(claim.owner.encode())
         return (
             f"INSERT INTO {self._records} (namespace,`key`,acquired_at,fencing_token,token,owner,held_by,metadata,"
             "renewal,expires_at,free_at,deadline,ttl,hold_at_least,lock_delay,late,forced,marked_until)"
-            f" VALUES ({self._namespace},{literal(key)},{values})"
+            f" VALUES ({self._namespace},{literal(key)},{_at(ahead)},LAST_INSERT_ID(acquired_at),"
+            f"{literal(digest_of(claim.token))},{owner},{first_terms(claim.ttl, claim.terms)},{int(claim.late)},0,0)"
         )
 
     def grant_next(self, key: bytes, new: Asked, *, ahead: int) -> str:

@@ -54,7 +54,8 @@ class Tables:
 
     def statements(self, ahead: int, *, bounded: bool = True) -> Statements:
         """Those with a clock that is so many µs ahead."""
-        return self.for_many(ahead, bounded=bounded).say
+        found = self._at.get((ahead, bounded))
+        return found.say if found is not None else self.for_many(ahead, bounded=bounded).say
 
     def for_many(self, ahead: int, *, bounded: bool = True) -> ForMany:
         """Those for many keys."""
