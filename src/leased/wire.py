@@ -55,6 +55,7 @@ class Unreadable(ValueError):
     """What came is not what this side of the conversation says."""
 
 
+_LONGEST_RETRY_AFTER = 86_400
 _LOST_REASONS = frozenset(get_args(LostReason))
 _STATES = ("free", "held", "closed")
 _ERRORS: dict[str, type[LeasedError]] = {
@@ -180,15 +181,15 @@ def read_outcome(operation: Operation, body: Body) -> Held | Contended | Lost | 
         case Look(key, token) if _flag(body, "held"):
             return Held(_read_lease(body, key, token=token, owner=_text_or_none(body, "owner")))
         case Renew() | Look():
-            reason = body.get("lostReason")
+            reason: Any = body.get("lostReason")
             if reason not in _LOST_REASONS:
                 raise Unreadable(f"lostReason {reason!r} is unknown")
             return Lost(reason)
         case Release():
-            reason = "" if _flag(body, "released") else body.get("reason")
-            if reason not in ("", "not_holder", "expired"):
-                raise Unreadable(f"reason {reason!r} is unknown")
-            return Released(reason)
+            why: Any = "" if _flag(body, "released") else body.get("reason")
+            if why not in ("", "not_holder", "expired"):
+                raise Unreadable(f"reason {why!r} is unknown")
+            return Released(why)
         case Abandon():
             _flag(body, "abandoned")
             return None
@@ -348,8 +349,9 @@ def read_error(body: Body, *, status: int) -> LeasedError:
     if code in _INVALID:
         return InvalidRequest(message, code=str(code), hint=hint)
     if code == RateLimited.code:
-        retry_after = body.get("retryAfter")
-        seconds = float(retry_after) if isinstance(retry_after, int | float) else 0.0
+        retry_after: Any = body.get("retryAfter")
+        known = isinstance(retry_after, int | float) and 0 <= retry_after <= _LONGEST_RETRY_AFTER
+        seconds = float(retry_after) if known else 0.0
         return RateLimited(message, retry_after=seconds, hint=hint)
     kind = _ERRORS.get(code) if isinstance(code, str) else None
     if kind is None:
