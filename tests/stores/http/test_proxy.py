@@ -20,7 +20,7 @@ OPEN = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 class Tunnel:
-    """A proxy that leads all who ask for a tunnel to one port, whatever they asked for; or answers as told, and closes."""
+    """A proxy that leads all who ask for a tunnel to one port, whatever they asked for, or answers as told."""
 
     def __init__(self, port: int, *, answer: bytes = OPEN) -> None:
         self._port = port
