@@ -15,7 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from leased.errors import AccessDenied, InvalidRequest, LeasedError, RateLimited, Unauthenticated
+from leased.errors import (
+    AccessDenied,
+    InvalidRequest,
+    LeasedError,
+    RateLimited,
+    StoreNotUsable,
+    StoreUnavailable,
+    Unauthenticated,
+)
 from leased.server.audit import Audit
 from leased.server.credentials import RuleSet
 from leased.server.keys import PREFIX, Hasher, read_key
@@ -26,10 +34,14 @@ from leased.server.request_ids import RequestIds
 from leased.server.rights import NEVER_REFUSED, is_ruled, may
 from leased.server.rules import Asked, DenyAll, Rule, compile_rule
 from leased.server.tokens import Tokens
+from leased.server.usage import OwnUsage, SharedUsage, Shelf, Usage
 
 REMEMBERED_FOR = 2.0
 """Seconds that a credential or rule set is used without asking the registry: as long can a revoked one still work where
 another process revoked it."""
+
+GRACE = 60.0
+"""Seconds that they are used while the registry does not answer. Whoever is not remembered is let in by nobody then."""
 
 MAX_REMEMBERED = 10_000
 """Credentials, and rule sets, that are remembered at once."""
@@ -56,20 +68,36 @@ class Budgets:
     failures: Budget = FAILURES
 
 
+class _RegistrySilent(Exception):
+    """The registry gave no answer about an API key; of tokens it knows nothing."""
+
+    def __init__(self, problem: StoreUnavailable) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
 class _Memory(Generic[_T]):
     """What was looked up a moment ago, by name; the oldest makes room."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], *, grace: float) -> None:
         self._now = now
+        self._grace = grace
         self._known: dict[Any, tuple[_T, float]] = {}
 
     def get(self, name: Any) -> _T | None:
         found = self._known.get(name)
-        return found[0] if found is not None and self._now() < found[1] else None
+        return found[0] if found is not None and self._now() < found[1] + REMEMBERED_FOR else None
+
+    def get_old(self, name: Any, problem: StoreUnavailable) -> _T:
+        """What was known before the registry ceased to answer, or raise that problem."""
+        found = self._known.get(name)
+        if found is None or isinstance(problem, StoreNotUsable) or self._now() >= found[1] + self._grace:
+            raise problem
+        return found[0]
 
     def put(self, name: Any, value: _T) -> None:
         self._known.pop(name, None)
-        self._known[name] = (value, self._now() + REMEMBERED_FOR)
+        self._known[name] = (value, self._now())
         if len(self._known) > MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
 
@@ -78,7 +106,10 @@ class _Memory(Generic[_T]):
 
 
 class AccessGate:
-    """See `Gate`. `wall` gives seconds since the epoch, `now` seconds on a clock that never goes back."""
+    """See `Gate`. `wall` gives seconds since the epoch, `now` seconds on a clock that never goes back.
+
+    `shelf`: where budgets are kept for all replicas; without one each process has its own. `grace`: see `GRACE`.
+    """
 
     def __init__(
         self,
@@ -90,6 +121,8 @@ class AccessGate:
         tokens: Tokens | None = None,
         budgets: Budgets | None = None,
         audit_required: bool = True,
+        shelf: Shelf | None = None,
+        grace: float = GRACE,
     ) -> None:
         budgets = budgets or Budgets()
         self.registry = registry
@@ -97,12 +130,16 @@ class AccessGate:
         self.wall = wall
         self.audit = Audit(registry, wall=wall, now=now, required=audit_required)
         self._tokens = tokens
-        self._attempts = Meter(budgets.attempts, now=now)
-        self._requests = Meter(budgets.requests, now=now)
+        self._budgets = budgets
+        self._usage: Usage = (
+            OwnUsage(requests=budgets.requests, attempts=budgets.attempts, now=now)
+            if shelf is None
+            else SharedUsage(shelf, requests=budgets.requests, attempts=budgets.attempts, now=now)
+        )
         self._failures = Meter(budgets.failures, now=now)
         self._request_ids = RequestIds(registry, wall=wall)
-        self._principals: _Memory[Principal] = _Memory(now)
-        self._rules: _Memory[Mapping[str, Rule]] = _Memory(now)
+        self._principals: _Memory[Principal] = _Memory(now, grace=grace)
+        self._rules: _Memory[Mapping[str, Rule]] = _Memory(now, grace=grace)
 
     async def identify(self, authorization: str | None, *, peer: str) -> Principal:
         """See `Gate`. A valid credential is never refused for the failures of others at its address."""
@@ -117,15 +154,17 @@ class AccessGate:
             if late > 0:
                 raise _limited("too many requests without a valid credential came from this address", late) from None
             raise
+        except _RegistrySilent as silence:
+            return self._principals.get_old(name, silence.problem)
         self._principals.put(name, principal)
         return principal
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`."""
         if action in NEVER_REFUSED:
-            self._requests.spend(principal.project, count)
+            self._usage.spend(principal.project, count=count)
             return
-        self._use_budgets(principal, action, count=count)
+        await self._use_budgets(principal, action, count=count)
         if not may(principal, action):
             raise self._denied(principal, action, key=key, reason="not a right of this kind of principal")
         if is_ruled(principal, action):
@@ -148,6 +187,7 @@ class AccessGate:
 
     async def close(self) -> None:
         """See `Gate`."""
+        await self._usage.close()
         await self.audit.close()
         if self._tokens is not None:
             await self._tokens.close()
@@ -172,7 +212,10 @@ class AccessGate:
         key = read_key(credential)
         if key is None:
             raise Unauthenticated("the API key is not valid")
-        found = await self.registry.credential(key.id)
+        try:
+            found = await self.registry.credential(key.id)
+        except StoreUnavailable as problem:
+            raise _RegistrySilent(problem) from problem
         if not self.hasher.matches(key, None if found is None else found.digest) or found is None:
             raise Unauthenticated("the API key is not valid")
         if found.revoked_at is not None:
@@ -181,22 +224,28 @@ class AccessGate:
             raise Unauthenticated("the API key has expired", hint="ask an admin of the project for a new one")
         return found.principal()
 
-    def _use_budgets(self, principal: Principal, action: Action, *, count: int) -> None:
+    async def _use_budgets(self, principal: Principal, action: Action, *, count: int) -> None:
         """Count the request against its project and, as an attempt, its member: against both or, refused, neither."""
-        late = self._requests.take(principal.project, count)
-        if late > 0:
-            raise _limited(f"the project has used its requests ({self._requests.budget})", late)
-        if action == "acquire" and principal.kind == "member":
-            late = self._attempts.take(f"{principal.project}:{principal.id}", count)
-            if late > 0:
-                self._requests.give_back(principal.project, count)
-                raise _limited(f"{principal.name} has used its acquire attempts ({self._attempts.budget})", late)
+        member = principal.id if action == "acquire" and principal.kind == "member" else None
+        try:
+            requests, attempts = await self._usage.take(principal.project, member, count=count)
+        except StoreUnavailable as problem:
+            if action != "renew" or isinstance(problem, StoreNotUsable):
+                raise
+            requests, attempts = self._usage.take_alone(principal.project, count=count), 0.0  # or holders would lose
+        if requests > 0:
+            raise _limited(f"the project has used its requests ({self._budgets.requests})", requests)
+        if attempts > 0:
+            raise _limited(f"{principal.name} has used its acquire attempts ({self._budgets.attempts})", attempts)
 
     async def _rules_of(self, project: str) -> Mapping[str, Rule]:
         """The rules by operation; empty where there is no rule set. What cannot be used any more denies."""
         known = self._rules.get(project)
         if known is None:
-            rule_set = await self.registry.rule_set(project)
+            try:
+                rule_set = await self.registry.rule_set(project)
+            except StoreUnavailable as problem:
+                return self._rules.get_old(project, problem)
             known = {} if rule_set is None else _usable(rule_set)
             self._rules.put(project, known)
         return known
