@@ -25,7 +25,7 @@ $(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh scripts/servers.s
 	@touch $@
 
 .PHONY: run
-run: setup ## see it work: two runs of one job side by side, one of them refused
+run: setup ## start the lock service on this machine (PORT=8370), show it at work, and leave it running to try
 	@$(BIN)/python scripts/demo.py
 
 .PHONY: test

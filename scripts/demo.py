@@ -1,13 +1,20 @@
-"""Shows what leased is for: two runs of one job side by side, of which exactly one may start. Uses only a private file.
+"""Starts the lock service on this machine, shows it at work once, and leaves it running for whoever wants to try it.
 
-Ends with status 0 only if one run did its work and the other was refused as busy.
+Ends with status 0 after ctrl-c, or with `--once` after the showing, only if one of two runs did its work and the other
+was refused as busy. Everything is kept in a private directory, and gone afterwards.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 BUSY = 75
@@ -44,16 +51,49 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def two_runs(directory: Path) -> tuple[int | None, int | None]:
+@contextmanager
+def service(directory: Path, *, port: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The service in a process of its own, over an SQLite file in that directory; its URL, once it answers."""
+    store = f"sqlite:{directory / 'locks.db'}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "leased", "serve", "--store", store, "--port", port], stderr=subprocess.PIPE, text=True
+    )
+    telling = threading.Thread(target=_pass_on, args=(process,), daemon=True)
+    try:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        found = re.search(r"serves (\S+)", said)
+        if found is None:
+            raise SystemExit(said + process.stderr.read())
+        telling.start()
+        yield found[1], process
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        if telling.is_alive():
+            telling.join(PATIENCE)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def _pass_on(process: subprocess.Popen[str]) -> None:
+    for line in process.stderr or ():
+        sys.stderr.write(line)
+
+
+def two_runs(url: str, directory: Path) -> tuple[int | None, int | None]:
     """Exit statuses of the first run and of the one that came while the first was at work (None: it never came)."""
-    url = f"sqlite:{directory / 'locks.db'}"
     begun, enough = directory / "begun", directory / "enough"
-    print(f"$ leased run {KEY} -- make-the-report", flush=True)
+    print(f"$ leased run {KEY} --url {url} -- make-the-report", flush=True)
     first = subprocess.Popen(leased_run(url, sys.executable, "-c", JOB, str(begun), str(enough)))
     try:
         second = None
         if wait_for(begun, first):
-            print(f"$ leased run {KEY} -- make-the-report     (again, while the first is at work)", flush=True)
+            print(f"$ curl '{url}/v1/locks/status?key={KEY}'", flush=True)
+            print(f"  {holder(url)}", flush=True)
+            print(
+                f"$ leased run {KEY} --url {url} -- make-the-report     (again, while the first is at work)", flush=True
+            )
             second = subprocess.run(leased_run(url, "true"), timeout=PATIENCE, check=False).returncode
             print(f"  exit status {second}", flush=True)
         enough.touch()
@@ -64,24 +104,55 @@ def two_runs(directory: Path) -> tuple[int | None, int | None]:
             first.wait(PATIENCE)
 
 
-def main() -> int:
-    """Run the demonstration, say what happened and what to try next."""
-    with tempfile.TemporaryDirectory(prefix="leased-demo-") as directory:
-        first, second = two_runs(Path(directory))
-    if (first, second) != (0, BUSY):
-        print(
-            f"this did not go as it should: exit statuses {first} and {second} instead of 0 and {BUSY}", file=sys.stderr
-        )
-        return 1
+def holder(url: str) -> str:
+    """What the service says of the key, in short."""
+    with urllib.request.urlopen(f"{url}/v1/locks/status?key={KEY}", timeout=PATIENCE) as answer:
+        status = json.load(answer)
+    return json.dumps({name: status[name] for name in ("key", "state", "heldBy", "fencingToken")})
+
+
+def show(url: str, directory: Path) -> bool:
+    """Run the demonstration; true if it went as it should."""
+    statuses = two_runs(url, directory)
+    if statuses != (0, BUSY):
+        print(f"this did not go as it should: exit statuses {statuses} instead of {(0, BUSY)}", file=sys.stderr)
+    return statuses == (0, BUSY)
+
+
+def invite(url: str) -> None:
+    """What to try next."""
     leased = os.path.relpath(Path(sys.executable).with_name("leased"))
+    python = os.path.relpath(sys.executable)
+    acquire = '{"key": "hello", "ttlMs": 30000, "waitMs": 5000}'
+    code = f'import leased; print(leased.connect("{url}").lock("hello", wait=20).acquire())'
     print(
-        "\nOne ran, one was refused. Try it yourself, in two terminals:\n"
-        f"  {leased} run hello -- sleep 20\n"
-        f"  {leased} status hello\n"
-        f"  {leased} run hello --wait 30 -- echo my turn"
+        "\nOne ran, one was refused. The service goes on until ctrl-c; try it yourself, in another terminal:\n"
+        f"  curl -H 'Content-Type: application/json' -d '{acquire}' {url}/v1/locks/acquire\n"
+        f"  {leased} run hello --url {url} --wait 40 -- sleep 20\n"
+        f"  {leased} status hello --url {url}\n"
+        f"  {python} -c '{code}'\n"
+        f"  curl -N {url}/v1/events\n"
+        f"  curl {url}/openapi.json",
+        flush=True,
     )
+
+
+def main(arguments: list[str]) -> int:
+    """Show it, say what happened and what to try next, and stay until ctrl-c."""
+    once = "--once" in arguments
+    with tempfile.TemporaryDirectory(prefix="leased-demo-") as name:
+        directory = Path(name)
+        with service(directory, port="0" if once else os.environ.get("PORT", "8370")) as (url, process):
+            if not show(url, directory):
+                return 1
+            invite(url)
+            if not once:
+                try:
+                    process.wait()
+                except KeyboardInterrupt:
+                    print()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

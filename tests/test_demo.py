@@ -1,6 +1,7 @@
-"""`make run` shows the main job, and says so only if it happened."""
+"""`make run` shows the main job through the service, and says so only if it happened."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -11,10 +12,12 @@ from scripts import demo
 
 def test_the_demonstration_works(capfd: pytest.CaptureFixture[str]) -> None:
     """Two runs side by side: one does its work, one is refused as busy, and the status is 0."""
-    assert demo.main() == 0
+    assert demo.main(["--once"]) == 0
     shown = capfd.readouterr().out
     assert "the job runs, with fencing token" in shown
     assert f"exit status {demo.BUSY}" in shown
+    assert '"state": "held"' in shown
+    assert re.search(r"curl .*'Content-Type: application/json' .* http://127.0.0.1:\d+/v1/locks/acquire", shown)
 
 
 def unguarded(url: str, *command: str) -> list[str]:
@@ -32,4 +35,4 @@ def test_the_demonstration_does_not_pretend(run: Callable[..., list[str]], monke
     """If both runs start, or none does, the status is not 0."""
     monkeypatch.setattr(demo, "leased_run", run)
     monkeypatch.setitem(os.environ, "LEASED_FENCING_TOKEN", "1")
-    assert demo.main() == 1
+    assert demo.main(["--once"]) == 1
