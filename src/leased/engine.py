@@ -75,7 +75,7 @@ async def _ask_in_turn(
             if usable(fixed_until - now, margin=env.margin) <= 0:
                 break  # woken too late: it would be dead on arrival, and its terms could close the key
             asking.claim = replace(asking.claim, ttl=fixed_until - now)
-        if wait > 0:
+        if wait > 0 and fixed_until is None:  # a store's own line would begin a fixed lease when its turn comes
             asking.claim = replace(asking.claim, wait=place.patience(give_up_at - now))
         hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
         if hold is not None and not env.closed:

@@ -14,7 +14,7 @@ import pytest
 
 import leased
 import leased.aio
-from leased import LockNotAcquired, LockTimeout
+from leased import LeaseDeadlineExceeded, LockNotAcquired, LockTimeout
 from leased.clocks import BlockingClock
 from leased.stores.memory import MemoryStore
 from tests.server.running import Running, running
@@ -138,6 +138,19 @@ def test_the_callers_event_ends_a_wait(service: Running) -> None:
             waiting.result(10.0)
         assert held.release()
         until(lambda: not locks.status("key").held)
+
+
+def test_an_enforced_lease_counts_from_the_asking(service: Running) -> None:
+    """H5: what was waited for is a part of a fixed lease, also where the service could keep the claim."""
+    with leased.connect(service.url) as holders, leased.connect(service.url) as locks:
+        held = holders.lock("key").acquire()
+        timer = threading.Timer(1.2, held.release)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(LeaseDeadlineExceeded), locks.lock("key", ttl=2, wait=1.9, enforce=True):
+            until(lambda: False)
+        assert time.monotonic() - began < 2.9
+        timer.join()
 
 
 def test_a_finite_wait_is_over_in_time(service: Running) -> None:
