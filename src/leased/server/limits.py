@@ -1,7 +1,7 @@
 """How much of something each name may use: budgets that refill steadily, in bounded memory; it knows no request.
 
 The arithmetic is the generic cell rate algorithm: per name one number, the instant at which its budget is full again.
-Within any span of `t` seconds no name gets more than `burst + rate * t`.
+Within any span of `t` seconds no name gets more than `burst + rate * t`. Times count to the microsecond.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from leased.errors import InvalidRequest
 
 _NANOSECONDS = 1_000_000_000
+_MICROSECOND = 1_000
 _CLEANED_AT_ONCE = 16
 _OTHERS = ""
 """Stands for every name that there was no room for."""
@@ -71,8 +72,8 @@ class Meter:
         name, now = self._known(name), self._instant()
         full_at = max(self._level(name), now) + count * self._step
         late = full_at - now - self._span
-        if late > 0:
-            return math.inf if count > self.budget.at_once else late / _NANOSECONDS + 1e-6
+        if late > _MICROSECOND:
+            return math.inf if count > self.budget.at_once else late // _MICROSECOND / 1_000_000
         self._keep(name, full_at, now=now)
         return 0.0
 

@@ -1,7 +1,7 @@
 """Gates for tests: a registry in memory, credentials made in one line, a clock that is moved by hand."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from leased.errors import StoreUnavailable
@@ -97,13 +97,12 @@ class MemoryRegistry:
 class World:
     """A gate over a registry in memory."""
 
-    def __init__(self, *, budgets: Budgets = PLENTY, **more: Any) -> None:
+    def __init__(self, *, budgets: Budgets = PLENTY, now: Callable[[], float] | None = None, **more: Any) -> None:
         self.watch = Watch()
+        clock = now or self.watch
         self.registry = MemoryRegistry()
         self.hasher = Hasher(b"p" * 32)
-        self.gate = AccessGate(
-            self.registry, hasher=self.hasher, wall=self.watch, now=self.watch, budgets=budgets, **more
-        )
+        self.gate = AccessGate(self.registry, hasher=self.hasher, wall=clock, now=clock, budgets=budgets, **more)
 
     def key(self, kind: str = "member", name: str = "ada", *, project: str = "p", **more: Any) -> ApiKey:
         """A new key, in the registry."""

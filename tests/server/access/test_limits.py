@@ -76,6 +76,7 @@ def test_the_advice_when_to_come_again_is_exact(budget: Budget, steps: list[tupl
         if late == math.inf:
             assert count > budget.at_once
         elif late > 0:
+            assert late == round(late, 6)  # whole seconds stay whole
             here = watch.time
             watch.time = here + late - 5e-6
             assert watch.time <= here or meter.take(name, count) > 0
