@@ -9,11 +9,15 @@ from nemesis.scenarios.redis_network import SCENARIOS as REDIS_NETWORK
 from nemesis.scenarios.redis_promotion import SCENARIOS as REDIS_PROMOTION
 from nemesis.scenarios.redis_redirect import SCENARIOS as REDIS_REDIRECT
 from nemesis.scenarios.redis_server import SCENARIOS as REDIS_SERVER
+from nemesis.scenarios.service import SCENARIOS as SERVICE
 from nemesis.scenarios.sql_server import SCENARIOS as SQL_SERVER
 from nemesis.scenarios.sqlite import SCENARIOS as SQLITE
 from nemesis.stage import Scenario
 
-_ALL = (*SQLITE, *REDIS_SERVER, *REDIS_NETWORK, *REDIS_CLUSTER, *REDIS_PROMOTION, *REDIS_REDIRECT, *SQL_SERVER)
+_ALL = (
+    *(*SQLITE, *REDIS_SERVER, *REDIS_NETWORK, *REDIS_CLUSTER, *REDIS_PROMOTION, *REDIS_REDIRECT, *SQL_SERVER),
+    *SERVICE,
+)
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 """All of them, in the order in which they are run."""

@@ -18,7 +18,7 @@ from tests.servers.proxy import Proxy
 @contextmanager
 def _network() -> Iterator[Stage]:
     with valkey.start(settings=valkey.append_only("always")) as server, Proxy(server) as proxy:
-        yield Stage(proxy.url, [partial(fault, proxy) for fault in _FAULTS])
+        yield Stage(proxy.url, [partial(fault, proxy) for fault in FAULTS])
 
 
 def _lose_replies(proxy: Proxy, recorder: Recorder, chance: Random) -> None:
@@ -75,7 +75,7 @@ def _cut(proxy: Proxy, recorder: Recorder, chance: Random) -> None:
         proxy.heal()
 
 
-_FAULTS: tuple[Callable[[Proxy, Recorder, Random], None], ...] = (
+FAULTS: tuple[Callable[[Proxy, Recorder, Random], None], ...] = (
     _lose_replies,
     _lose_replies,
     _lose_requests,
