@@ -220,11 +220,22 @@ def cli_page() -> str:
     )
 
 
+def service_page(name: str) -> str:
+    """A page about the lock service, by the function that makes it."""
+    sys.path.insert(0, str(ROOT))  # as a script this file has only its own directory there
+    from scripts import service_reference
+
+    page: Callable[[], str] = getattr(service_reference, name)
+    return page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
+    "service-api.md": functools.partial(service_page, "service_api_page"),
+    "service-settings.md": functools.partial(service_page, "service_settings_page"),
 }
 NOTE = "<!-- Written by scripts/reference.py from the source; change that and run `make reference`. -->\n\n"
 

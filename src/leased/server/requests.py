@@ -44,8 +44,20 @@ RequestId = Annotated[
     Meta(min_length=1, max_length=255, description="Named in answers and logs, and bound to what is asked."),
 ]
 Ttl = Annotated[int, Meta(ge=1, le=_MOST_MILLISECONDS, description="Length of the lease from now.")]
-Span = Annotated[int, Meta(ge=0, le=_MOST_MILLISECONDS)]
+MaxHold = Annotated[
+    int, Meta(ge=1, le=_MOST_MILLISECONDS, description="The end that renewals cannot move. Default: 90 days.")
+]
+HoldAtLeast = Annotated[
+    int, Meta(ge=0, le=_MOST_MILLISECONDS, description="The key stays closed until the lease would be that old.")
+]
+LockDelay = Annotated[
+    int, Meta(ge=0, le=_MOST_MILLISECONDS, description="It stays closed so long after a lease that was not released.")
+]
+Metadata = Annotated[dict[str, Any], Meta(description="Shown to anyone of the project.")]
 Wait = Annotated[int, Meta(ge=0, le=2**53 - 1, description="How long to wait for the key; see `maxWaitSliceMs`.")]
+Client = Annotated[
+    str, Meta(max_length=MAX_CLIENT_LENGTH, description="`program@host:pid`, shown where no credentials are asked for.")
+]
 FencingToken = Annotated[int, Meta(ge=1, le=MAX_FENCING_TOKEN)]
 Renewal = Annotated[int, Meta(ge=0, le=2**53 - 1, description="Number of this renewal, above that of the last one.")]
 Late = Annotated[bool, Meta(description="A copy of the request may arrive after the end of the lease. Default: true.")]
@@ -60,12 +72,12 @@ class _Claim(_Request, frozen=True, kw_only=True, forbid_unknown_fields=True, re
     ttl_ms: Ttl
     token: NewToken | UnsetType = UNSET
     owner: Owner | None | UnsetType = UNSET
-    max_hold_ms: Annotated[int, Meta(ge=1, le=_MOST_MILLISECONDS)] | UnsetType = UNSET
-    hold_at_least_ms: Span | UnsetType = UNSET
-    lock_delay_ms: Span | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
+    max_hold_ms: MaxHold | UnsetType = UNSET
+    hold_at_least_ms: HoldAtLeast | UnsetType = UNSET
+    lock_delay_ms: LockDelay | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
     late: Late | UnsetType = UNSET
-    client: Annotated[str, Meta(max_length=MAX_CLIENT_LENGTH, description="program@host:pid")] | UnsetType = UNSET
+    client: Client | UnsetType = UNSET
 
 
 class AcquireRequest(_Claim, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
