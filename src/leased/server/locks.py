@@ -97,6 +97,7 @@ class LockOperations:
             await self._bind(principal, claim, request_id=claim.request_id)
         outcome: Held | Contended
         if wait is UNSET or not wait:
+            await self._waiting.settled(claim)
             outcome = await self._store.acquire(claim, timeout=env.timeout)
         else:
             who = "" if principal.kind == "local" else f"{principal.project}/{principal.name}"
@@ -154,8 +155,10 @@ class LockOperations:
                 if self.draining and isinstance(operation, Acquire):
                     raise shutting_down()
                 await admit(principal, _ACTIONS[type(operation)], member.key)
-                if isinstance(operation, Acquire) and operation.claim.request_id is not None:
-                    await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
+                if isinstance(operation, Acquire):
+                    await self._waiting.settled(operation.claim)
+                    if operation.claim.request_id is not None:
+                        await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
                 outcomes[place] = wire.write_error(error, request_id=None)
             else:

@@ -6,6 +6,7 @@ A wait outlives the request that began it by a moment, so that a client who is t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -101,6 +102,7 @@ class Waiting:
         self._settings = settings
         self._waits: dict[tuple[str, str], _Wait] = {}
         self._each: dict[str, int] = {}
+        self._ending: dict[tuple[str, str], asyncio.Task[Any]] = {}  # claims that are being handed back
         self._draining = False
 
     def __len__(self) -> int:
@@ -113,6 +115,7 @@ class Waiting:
         Raises `Disconnected` once the client has gone (then nothing is held for it), `RateLimited` where no more can
         wait, and `StoreUnavailable` if the service is about to end or the store was the last word.
         """
+        await self.settled(claim)
         env, most = self._env, self._settings.max_wait_slice
         began, until = env.clock.now(), asyncio.get_running_loop().time() + min(wait, most)
         goes_on = wait >= most  # who may be kept no longer than that is about to come back for the rest
@@ -127,6 +130,11 @@ class Waiting:
             found = self._begin(claim, wait=left, who=who, unsure=unsure)
         await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
         return await self._answer(found, began=began)
+
+    async def settled(self, claim: Claim) -> None:
+        """Return once no grant of this claim is being handed back: a copy of it must not be told of that one."""
+        while self._ending and (ending := self._ending.get((claim.key, claim.token))) is not None:
+            await asyncio.wait([ending])
 
     def drain(self) -> None:
         """Let nobody wait any more: claims that are being asked are answered, all others told to ask elsewhere."""
@@ -161,7 +169,7 @@ class Waiting:
         if isinstance(outcome, Contended):
             return (outcome if outcome.ended else None), False
         if has_gone(receive):
-            env.clock.start(hand_back(self._store, env, claim))
+            self._hand_back(claim)
             raise Disconnected
         return outcome, False
 
@@ -187,12 +195,14 @@ class Waiting:
         try:
             won = await engine.acquire(cast("Store", heard), self._env, claim, wait=wait, brought=True)
             lost = unsure and isinstance(won, Contended)
-        except LeasedError:
+        except LeasedError as error:
+            if unsure and isinstance(error, StoreUnavailable):
+                error.applied = None  # the last copy may have had no effect, but the first may have
             lost = False  # whoever brought the token asks again with it
             raise
         finally:
             if lost:
-                self._env.clock.start(hand_back(self._store, self._env, claim))
+                self._hand_back(claim)
         return won
 
     async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None, goes_on: bool) -> None:
@@ -201,6 +211,10 @@ class Waiting:
             wait.linger.cancel()
             wait.linger = None
         if wait.task.done():
+            if has_gone(receive):
+                if not wait.listeners and not wait.settled:
+                    self._give_up(wait)
+                raise Disconnected
             return
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
@@ -211,7 +225,7 @@ class Waiting:
         left = True
         try:
             await woken
-            left = gone.done()
+            left = has_gone(receive)  # now, not when the grant woke us: turns have passed since
         finally:
             gone.cancel()
             if timer is not None:
@@ -236,8 +250,12 @@ class Waiting:
             _wake(woken)
         if wait.hold() is None or (wait.heard.retiring and not wait.listeners):
             self._forget(wait)
-        if not wait.task.cancelled():
-            wait.task.exception()  # seen: whoever listens is told of it, and nobody may
+        if wait.task.cancelled():
+            return
+        error = wait.task.exception()  # seen: whoever listens is told of it, and nobody may
+        alone = wait.heard.retiring and not wait.listeners
+        if alone and isinstance(error, StoreUnavailable) and error.applied is not False:
+            self._hand_back(wait.claim)
 
     def _give_up(self, wait: _Wait) -> None:
         """Nobody listens to it any more: what it has won, or wins yet, is handed back."""
@@ -252,7 +270,21 @@ class Waiting:
         hold = wait.hold()
         if hold is not None and not wait.settled:
             wait.settled = True
-            self._env.clock.start(engine.drop(self._store, self._env, hold, wait.claim))
+            self._end(wait.claim, engine.drop(self._store, self._env, hold, wait.claim))
+
+    def _hand_back(self, claim: Claim) -> None:
+        """Abandon what the store may have granted to a claim of which nobody is told."""
+        self._end(claim, hand_back(self._store, self._env, claim))
+
+    def _end(self, claim: Claim, work: Coroutine[Any, Any, None]) -> None:
+        key = claim.key, claim.token
+        task = self._ending[key] = asyncio.get_running_loop().create_task(work)
+
+        def ended(_: object) -> None:
+            if self._ending.get(key) is task:
+                del self._ending[key]
+
+        task.add_done_callback(ended)
 
     def _take_out(self, wait: _Wait) -> None:
         key = wait.claim.key, wait.claim.token
