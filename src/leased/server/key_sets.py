@@ -133,12 +133,16 @@ def _from_url(url: str) -> bytes:
     import http.client
     import urllib.request
 
-    class Stay(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: object) -> None:
-            return None
-
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310  # checked above
-    opener = urllib.request.build_opener(Stay)
+    opener = urllib.request.OpenerDirector()  # the usual one follows redirections
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
     try:
         with opener.open(request, timeout=FETCH_TIMEOUT) as answer:
             body: bytes = answer.read(MAX_SIZE)

@@ -18,6 +18,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from leased.errors import InvalidRequest, StoreUnavailable, Unauthenticated
 from leased.server.key_sets import FRESH, PAUSE, STALE, KeySet, fetch_from, read_key_set
@@ -43,9 +44,7 @@ def private(name: str) -> Any:
 
 def public(name: str, **more: Any) -> dict[str, Any]:
     """Its public half as an entry of a key set."""
-    algorithm: Any = {"rsa": jwt.algorithms.RSAAlgorithm, "ec": jwt.algorithms.ECAlgorithm}.get(
-        name.partition("-")[0], jwt.algorithms.OKPAlgorithm
-    )
+    algorithm: Any = {"rsa": RSAAlgorithm, "ec": ECAlgorithm}.get(name.partition("-")[0], OKPAlgorithm)
     return {**algorithm.to_jwk(private(name).public_key(), as_dict=True), "kid": name, "use": "sig", **more}
 
 
@@ -303,7 +302,7 @@ def site(status: int, body: bytes, **headers: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
