@@ -222,6 +222,8 @@ def _check_patterns(calls: Sequence[Node], source: str, *, what: str) -> None:
     steps = 0
     for call in calls:
         place, pattern = _place(source, call.offset), call.inner[-1]
+        if call.inner[0].shape != "name":  # a longer text could cost a pattern a tenth of a second
+            raise _refused(what, [f"{place}: matches can be asked of {', '.join(VARIABLES)} alone"])
         if pattern.shape != "text":
             raise _refused(what, [f"{place}: the pattern of matches is a text that stands in the rule itself"])
         try:

@@ -118,6 +118,8 @@ def test_an_error_shows_line_and_column(source: str, place: str) -> None:
         "isMemberOf(1, 2)",
         "matches('a', record.key)",
         "record.key.matches(user.userId)",
+        "(record.key + 'a').matches('a')",
+        "'abc'.matches('a')",
         "record.key.matches('a' + 'b')",
         "record.key.matches('[')",
         "record.key.matches('(')",
