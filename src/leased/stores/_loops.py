@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+
+def loop_finder() -> Callable[[], Any]:
+    """What tells the loop of the caller; asyncio is loaded no sooner than by this."""
+    import asyncio
+
+    return asyncio.get_running_loop
 
 
 def running_loop() -> Any:
     """The loop of the caller; asyncio is loaded no sooner."""
-    import asyncio
-
-    return asyncio.get_running_loop()
+    return loop_finder()()
 
 
 def close_without_loop(transport: Any) -> None:

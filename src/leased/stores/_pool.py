@@ -110,10 +110,14 @@ class Pool(Generic[_C]):
 
     def idle(self) -> _C | None:
         """As `take`, if that need not wait: the one used last, if it is idle and nobody stands in line."""
-        with self._mutex.lock:
-            place = self._places.get(None if self._loop is None else self._loop())
-            found = place.idle.pop() if place is not None and place.idle and not place.waiting else None
-        if found is None or found.usable():
+        place = self._places.get(None if self._loop is None else self._loop())
+        if place is None or place.waiting:
+            return None
+        try:
+            found = place.idle.pop()  # one step, so that it needs no mutex
+        except IndexError:
+            return None
+        if found.usable():
             return found
         self.drop(found)
         return None

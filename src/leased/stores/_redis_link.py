@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from leased.errors import StoreUnavailable
 from leased.store import Clock, again
-from leased.stores._loops import running_loop
+from leased.stores._loops import loop_finder
 from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
 from leased.stores._redis_failures import SENSELESS, code_of, cut_off, refused, senseless
@@ -90,7 +90,7 @@ class Link:
         self._on_connect = linking.on_connect
         self._confirmations = linking.confirmations
         self._open = connect_blocking if linking.face == "blocking" else connect_in_loop
-        loop = running_loop if linking.face == "async" else None
+        loop = loop_finder() if linking.face == "async" else None
         self._pool: Pool[Connection] = Pool(self._connect, clock=linking.clock, most=linking.most, loop=loop)
         self._connections: weakref.WeakValueDictionary[int, Connection] = weakref.WeakValueDictionary()
 
