@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from leased.clocks import now
 from leased.errors import InvalidRequest, StoreUnavailable
@@ -37,12 +38,13 @@ def proxy_to(address: Address) -> Proxy | None:
     named = proxies.get("https" if address.tls else "http") or proxies.get("all")
     if not named or address.loopback or proxy_bypass_environment(f"{address.host}:{address.port}", proxies):
         return None
-    try:
+    parts = urlsplit("")
+    port = 0
+    with suppress(ValueError):
         parts = urlsplit(named if "://" in named else f"http://{named}")
-        host, port = parts.hostname, parts.port or _PORT
-    except ValueError:
-        host, port = None, 0
-    if host is None or parts.scheme != "http":
+        port = parts.port or _PORT
+    host = parts.hostname
+    if host is None or not port or parts.scheme != "http":
         raise InvalidRequest(
             "the environment names a proxy that is not http://HOST:PORT", hint="see https_proxy, or set no_proxy"
         )

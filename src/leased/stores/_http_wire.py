@@ -44,8 +44,7 @@ class Reading:
 
     def feed(self, arrived: bytes) -> None:
         """Read on; raises `NotHttp`."""
-        if self.answer is not None:
-            raise NotHttp("more came than was asked for")
+        self._check_incomplete()
         self.begun = True
         view = memoryview(arrived)
         while view:  # in pieces, for heads, lines of chunks and trailers have no bounds of their own
@@ -55,6 +54,10 @@ class Reading:
             self._head_size = 0 if len(self._body) > before else self._head_size + len(piece)
             if self.answer is None and self._head_size > _MOST_HEAD:
                 raise NotHttp("it has a head, a line of a chunk or trailers that do not end")
+
+    def _check_incomplete(self) -> None:
+        if self.answer is not None:
+            raise NotHttp("more came than was asked for")
 
     def _read(self, piece: bytes) -> None:
         try:
