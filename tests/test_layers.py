@@ -72,6 +72,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "server": set(),
     "server.*": SERVICE,
+    "server.registry_postgres": SERVICE | {"stores._drivers"},
+    "server.registry_postgres_pool": SERVICE | {"stores._drivers", "stores._postgres_failures"},
+    "server.registry_redis": SERVICE | {"stores._drivers"},
     "cli": COMMAND,
     "cli.*": COMMAND,
     "cli.verify": COMMAND | {"testing"},
@@ -117,6 +120,7 @@ DRIVERS: dict[str, set[str]] = {
 FRAMEWORKS: dict[str, set[str]] = {
     "testing.agreement": {"hypothesis"},
     "testing.plugin": {"pytest"},
+    "server.answers": {"msgspec"},
     "server.app": {"msgspec"},
     "server.connections": {"uvicorn"},
     "server.events": {"msgspec"},

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import aclosing
 from hmac import compare_digest
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from leased import wire
 from leased.errors import AccessDenied, StoreUnavailable
@@ -26,6 +25,7 @@ from leased.server.answers import (
 )
 from leased.server.calls import Call, Handler, Route, Send, until_gone
 from leased.server.locks import Admit
+from leased.server.principals import Action
 from leased.server.requests import (
     MAX_BODY,
     AbandonRequest,
@@ -43,7 +43,12 @@ from leased.wire_batch import MOST_OPERATIONS
 
 def routes_of(service: Service, *, admit: Admit) -> tuple[Route, ...]:
     """All routes over one service; `admit` lets a principal do something with a key, or raises."""
-    return (*_lock_routes(service, admit=admit), *_own_routes(service))
+    return (
+        *_lock_routes(service, admit=admit),
+        *_reading_routes(service),
+        *_watching_routes(service),
+        *_health_routes(service),
+    )
 
 
 def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
@@ -52,59 +57,35 @@ def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
     async def batch(call: Call) -> Body:
         return await locks.batch(call, admit=admit)
 
-    def post(name: str, *, summary: str, handler: Handler, request: type, **more: Any) -> Route:
-        return Route("POST", f"/v1/locks/{name}", summary, handler, request=request, **more)
+    rows: tuple[tuple[Action | None, str, Handler, type, type], ...] = (
+        ("acquire", "Take a key", locks.acquire, AcquireRequest, AcquireAnswer),
+        ("renew", "Set the end of a lease", locks.renew, RenewRequest, RenewAnswer),
+        ("release", "End a lease", locks.release, ReleaseRequest, ReleaseAnswer),
+        ("abandon", "Take a claim back", locks.release, AbandonRequest, AbandonAnswer),
+        ("look", "See whether a token holds", locks.look, LookRequest, LookAnswer),
+        ("force-release", "End a lease by force", locks.force_release, ForceReleaseRequest, ForceReleaseAnswer),
+        (None, "Several operations", batch, BatchRequest, BatchAnswer),  # each is asked of the gate by itself
+    )
+    return tuple(
+        Route("POST", f"/v1/locks/{action or 'batch'}", summary, handler, action=action, request=request, answer=answer)
+        for action, summary, handler, request, answer in rows
+    )
+
+
+def _reading_routes(service: Service) -> tuple[Route, ...]:
+    locks, settings = service.locks, service.settings
+
+    async def capabilities(call: Call) -> Body:
+        return {
+            "version": version_of_program(),
+            "store": service.shown,
+            "assurance": wire.write_assurance(await service.assurance()),
+            "policies": service.policies.shown(call.principal),
+            "limits": {"maxBodyBytes": MAX_BODY, "maxOperations": MOST_OPERATIONS},
+            "authentication": not settings.open,
+        }
 
     return (
-        post(
-            "acquire",
-            answer=AcquireAnswer,
-            summary="Take a key",
-            handler=locks.acquire,
-            request=AcquireRequest,
-            action="acquire",
-        ),
-        post(
-            "renew",
-            answer=RenewAnswer,
-            summary="Set the end of a lease",
-            handler=locks.renew,
-            request=RenewRequest,
-            action="renew",
-        ),
-        post(
-            "release",
-            answer=ReleaseAnswer,
-            summary="End a lease",
-            handler=locks.release,
-            request=ReleaseRequest,
-            action="release",
-        ),
-        post(
-            "abandon",
-            answer=AbandonAnswer,
-            summary="Take a claim back",
-            handler=locks.release,
-            request=AbandonRequest,
-            action="abandon",
-        ),
-        post(
-            "look",
-            answer=LookAnswer,
-            summary="See whether a token holds",
-            handler=locks.look,
-            request=LookRequest,
-            action="look",
-        ),
-        post("batch", answer=BatchAnswer, summary="Several operations", handler=batch, request=BatchRequest),
-        post(
-            "force-release",
-            summary="End a lease without its token",
-            handler=locks.force_release,
-            request=ForceReleaseRequest,
-            answer=ForceReleaseAnswer,
-            action="force-release",
-        ),
         Route(
             "GET",
             "/v1/locks/status",
@@ -128,32 +109,19 @@ def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
             },
             answer=Page,
         ),
+        Route(
+            "GET",
+            "/v1/capabilities",
+            "What this service gives and allows",
+            capabilities,
+            action="capabilities",
+            answer=Capabilities,
+        ),
     )
 
 
-def _own_routes(service: Service) -> tuple[Route, ...]:
+def _watching_routes(service: Service) -> tuple[Route, ...]:
     settings = service.settings
-
-    async def capabilities(call: Call) -> Body:
-        return {
-            "version": version_of_program(),
-            "store": service.shown,
-            "assurance": wire.write_assurance(await service.assurance()),
-            "policies": service.policies.shown(call.principal),
-            "limits": {"maxBodyBytes": MAX_BODY, "maxOperations": MOST_OPERATIONS},
-            "authentication": not settings.open,
-        }
-
-    async def healthz(_: Call) -> Body:
-        return {"status": "ok"}
-
-    async def readyz(_: Call) -> Body:
-        if service.draining:
-            raise StoreUnavailable("the service is shutting down", applied=False)
-        problem = await service.problem()
-        if problem is not None:
-            raise StoreUnavailable("the store does not answer", applied=False) from problem
-        return {"status": "ready"}
 
     async def show_metrics(call: Call, send: Send) -> int:
         shown = f"Bearer {settings.metrics_token}".encode()
@@ -182,22 +150,30 @@ def _own_routes(service: Service) -> tuple[Route, ...]:
         ),
         Route(
             "GET",
-            "/v1/capabilities",
-            "What this service gives and allows",
-            capabilities,
-            action="capabilities",
-            answer=Capabilities,
-        ),
-        Route("GET", "/healthz", "Whether the process runs", healthz, known=False, answer=Health),
-        Route("GET", "/readyz", "Whether locks can be had", readyz, known=False, answer=Health),
-        Route(
-            "GET",
             "/metrics",
             "Counts, as Prometheus reads them",
             raw=show_metrics,
             known=False,
             media_type="text/plain",
         ),
+    )
+
+
+def _health_routes(service: Service) -> tuple[Route, ...]:
+    async def healthz(_: Call) -> Body:
+        return {"status": "ok"}
+
+    async def readyz(_: Call) -> Body:
+        if service.draining:
+            raise StoreUnavailable("the service is shutting down", applied=False)
+        problem = await service.problem()
+        if problem is not None:
+            raise StoreUnavailable("the store does not answer", applied=False) from problem
+        return {"status": "ready"}
+
+    return (
+        Route("GET", "/healthz", "Whether the process runs", healthz, known=False, answer=Health),
+        Route("GET", "/readyz", "Whether locks can be had", readyz, known=False, answer=Health),
     )
 
 
