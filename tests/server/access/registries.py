@@ -1,0 +1,53 @@
+"""Registries of every kind for the suite that is written once: each test has one of its own, empty."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from leased.server.registry import Registry
+from leased.server.registry_postgres import PostgresRegistry
+from leased.server.registry_redis import RedisRegistry
+from leased.server.registry_sqlite import SqliteRegistry
+from tests.servers import valkey
+from tests.servers.process import Server
+
+MARK = "mark of the tests"
+KINDS = ("sqlite", "postgres", "valkey", "redis")
+SHARED = ("postgres", "valkey", "redis")
+
+Opener = Callable[[], Registry]
+
+
+def emptied(server: Server, kind: str) -> str:
+    """The URL of an empty place on a server that others use, too."""
+    if kind == "postgres":
+        name = f"registry_{secrets.token_hex(6)}"
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return server.url.removesuffix("/postgres") + f"/{name}"
+    with valkey.client_of(server.place) as client:
+        found = {int(name.removeprefix("db")) for name in client.info("keyspace")}
+        number = next(number for number in range(5, 16) if number not in found)
+        client.select(number)
+        client.flushdb()
+    return f"redis://{server.host}:{server.port}/{number}"
+
+
+def shared_registry(url: str, *, mark: str = MARK, begin: bool = True, timeout: float = 2.0) -> Registry:
+    """The registry at a URL."""
+    if url.startswith("postgresql:"):
+        return PostgresRegistry(url, mark=mark, begin=begin, timeout=timeout)
+    return RedisRegistry(url, mark=mark, begin=begin, timeout=timeout)
+
+
+def opener(kind: str, request: pytest.FixtureRequest, *, directory: Path) -> Opener:
+    """What opens the registry of a test: each time anew, and the same one."""
+    if kind == "sqlite":
+        return lambda: SqliteRegistry(str(directory / "r.db"), timeout=0.2)
+    url = emptied(request.getfixturevalue(f"{kind}_server"), kind)
+    return lambda: shared_registry(url)
