@@ -33,6 +33,7 @@ MAX_TOKEN = 8192
 LEEWAY = 30.0
 """Seconds by which the issuer's clock and ours may differ."""
 
+_MAX_READ = 100
 _ROLES = frozenset({"owner", "admin", "member"})
 
 
@@ -76,6 +77,7 @@ class Tokens:
         self._issuer = issuer
         self._keys = keys
         self._wall = wall
+        self._read: dict[tuple[str, str], tuple[dict[str, Any], Any]] = {}
 
     async def identify(self, token: str) -> Principal:
         """Whom a token stands for. Raises `Unauthenticated`, or `StoreUnavailable` where no keys can be had."""
@@ -100,7 +102,7 @@ class Tokens:
         try:
             return jwt.decode(
                 token,
-                jwt.PyJWK(key, algorithm),
+                self._readable(key, algorithm),
                 algorithms=[algorithm],
                 audience=self._issuer.audience,
                 issuer=self._issuer.issuer,
@@ -118,6 +120,18 @@ class Tokens:
             raise Unauthenticated(f"the token has no claim {error.claim}") from error
         except (jwt.exceptions.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise Unauthenticated("the token is not what its issuer signed") from error
+
+    def _readable(self, key: dict[str, Any], algorithm: str) -> Any:
+        """The key as the library uses it: reading it takes as long as checking a signature."""
+        import jwt
+
+        name = (str(key.get("kid")), algorithm)
+        found = self._read.get(name)
+        if found is None or found[0] is not key:
+            if len(self._read) >= _MAX_READ:
+                self._read.clear()
+            found = self._read[name] = (key, jwt.PyJWK(key, algorithm))
+        return found[1]
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         now = self._wall()
