@@ -10,6 +10,7 @@ SHOWN = [
     ("redis://:open-sesame@localhost:6379/1?ssl_cert_reqs=none", "redis://localhost:6379/1"),
     ("postgresql://me:open-sesame@[::1]:5432/app", "postgresql://[::1]:5432/app"),
     ("redis+sentinel://u:open-sesame@a:1,b:2,c/service/0", "redis+sentinel://a:1,b:2,c/service/0"),
+    ("https://:lk_1_open-sesame@locks.example:8443/base?leased_ca=/etc/ca.pem", "https://locks.example:8443/base"),
     ("postgresql:///app?host=/run/postgresql&password=open-sesame", "postgresql:///app"),
 ]
 BADLY_WRITTEN = [
@@ -21,6 +22,7 @@ BADLY_WRITTEN = [
     "postgresql://user:open@sesame/with@host/db",
     "redis://user:open-sesame",
     "redis:user:open-sesame@host",
+    "https://:open/sesame@locks.example",
     "redis+unix:user:open?sesame@host",
 ]
 

@@ -233,7 +233,7 @@ async def connect_blocking(address: Address, trust: Trust, *, seconds: float) ->
         dialed = dial(first.host, first.port, give_up_at=give_up_at)
         try:
             if proxy is not None:
-                tunnel(dialed, proxy, address, give_up_at=give_up_at)
+                tunnel(dialed, proxy, address=address, give_up_at=give_up_at)
             if not address.tls:
                 return BlockingConnection(dialed)
             dialed = trust().wrap_socket(dialed, server_hostname=address.host, do_handshake_on_connect=False)
@@ -259,7 +259,7 @@ async def connect_in_loop(address: Address, trust: Trust, *, seconds: float) -> 
             dialed = await dial_in_loop(first.host, first.port, give_up_at=give_up_at)
             try:
                 if proxy is not None:
-                    await tunnel_in_loop(dialed, proxy, address)
+                    await tunnel_in_loop(dialed, proxy, address=address)
                 tls = trust() if address.tls else None
                 await loop.create_connection(
                     lambda: cast("asyncio.Protocol", connection),

@@ -52,7 +52,7 @@ def proxy_to(address: Address) -> Proxy | None:
     return Proxy(host, port, login)
 
 
-def tunnel(dialed: socket.socket, proxy: Proxy, address: Address, *, give_up_at: float) -> None:
+def tunnel(dialed: socket.socket, proxy: Proxy, *, address: Address, give_up_at: float) -> None:
     """Have the proxy connect to the service; from then on the socket leads there. Raises `StoreUnavailable`."""
     asking = _Asking(proxy, address)
     dialed.settimeout(max(give_up_at - now(), _LEAST))
@@ -63,7 +63,7 @@ def tunnel(dialed: socket.socket, proxy: Proxy, address: Address, *, give_up_at:
     dialed.settimeout(0.0)
 
 
-async def tunnel_in_loop(dialed: socket.socket, proxy: Proxy, address: Address) -> None:
+async def tunnel_in_loop(dialed: socket.socket, proxy: Proxy, *, address: Address) -> None:
     """As `tunnel`, from a task, which bounds the time."""
     import asyncio
 
