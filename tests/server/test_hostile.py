@@ -108,6 +108,17 @@ def test_pipelined_requests_are_answered_in_order(service: Running) -> None:
     assert said.index(b'"p1"') < said.index(b'"p2"') < said.index(b'"p3"')
 
 
+def test_pipelined_operations_are_answered_in_order(service: Running) -> None:
+    """The same for operations with bodies, whose answers take a shorter way: the second finds what the first did."""
+    data = HEAD + LENGTH + b"\r\n" + BODY + HEAD + b"Connection: close\r\n" + LENGTH + b"\r\n" + BODY
+    data = data.replace(b"smuggled", b"in--line")
+    said = all_that_comes(service.port, data)
+    assert statuses(said) == [200, 200]
+    assert 0 < said.index(b'"acquired":true') < said.index(b'"acquired":false')
+    assert said.count(b"date: ") == 2
+    assert said.count(b"connection: close") == 1
+
+
 def test_a_body_has_a_most(service: Running) -> None:
     """SEC12: 64 KiB of body are read, more is refused as soon as that is known, whether its length is told or not."""
     inside = b'{"key":"%s","ttlMs":1000}' % (b"k" * 300)

@@ -90,6 +90,9 @@ class App:
             if way.handler is not None:
                 body = _encode(await way.handler(call))
                 status = 200
+                direct = scope.get("leased.connection")
+                if way.reader is not None and direct is not None and direct[0].answer(direct[1], body):
+                    return
                 headers = [JSON, (b"content-length", b"%d" % len(body))]
                 if way.reader is None:
                     headers.append(_NO_STORE)

@@ -17,6 +17,7 @@ MAX_HEAD = 16 * 1024
 
 _LOOK_EVERY = 0.5
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+_OK = STATUS_LINE[200] + b"content-type: application/json\r\n"
 _REFUSAL = (
     b'{"type":"about:blank","title":"Refused","status":%d,"code":"LOCK_INVALID_REQUEST",'
     b'"errorCode":"LOCK_INVALID_REQUEST","detail":"%s","requestId":null}'
@@ -31,6 +32,8 @@ class Connections:
         self.most = settings.max_connections
         self._open: set[Connection] = set()
         self._looking = False
+        self.defaults: list[tuple[bytes, bytes]] | None = None
+        self.head = b""
 
     def __call__(self, **given: Any) -> Connection:
         """A new one, as uvicorn makes them."""
@@ -102,6 +105,27 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("the head of the request is too long")
         elif self.deadline == math.inf:
             self.deadline = self.loop.time() + self._all.patience
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        cycle.scope["leased.connection"] = self, cycle
+        super()._start_asgi_task(cycle, app)
+
+    def answer(self, cycle: Any, body: bytes) -> bool:
+        """Answer 200 with JSON in one piece, where nothing is in the way; false where uvicorn has to do it.
+
+        It does what two messages of ASGI would, for a fifth of the cost.
+        """
+        if cycle.response_started or cycle.disconnected or not cycle.keep_alive or self.flow.write_paused:
+            return False
+        defaults = self.server_state.default_headers
+        if defaults is not self._all.defaults:
+            self._all.defaults, self._all.head = defaults, _OK + b"".join(b"%s: %s\r\n" % one for one in defaults)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self.transport.write(b"%scontent-length: %d\r\n\r\n%s" % (self._all.head, len(body), body))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def on_message_begin(self) -> None:
         """A request begins."""
