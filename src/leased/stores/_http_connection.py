@@ -24,8 +24,8 @@ Trust = Callable[[], ssl.SSLContext]
 """What TLS trusts, and what this side shows; asked for each time it connects."""
 
 _READ = 65_536
-_LONGEST_REST = 60.0
-"""Seconds a connection may rest and be used again: what lies between forgets one that is silent, without a word."""
+_LONGEST_REST = 50.0
+"""Seconds a connection may rest and be used again: after a minute many balancers close one, or forget it silently."""
 _CLOSED = "the service closed the connection"
 
 

@@ -9,6 +9,7 @@ from leased.stores._drivers import driver
 
 _MOST_HEAD = 65_536
 _MOST_BODY = 33_554_432
+_ACCEPT = ("Accept: application/json, application/problem+json", "Accept-Encoding: identity")
 
 
 class NotHttp(ValueError):
@@ -128,7 +129,7 @@ class Requests:
 
     def __init__(self, authority: str, *, path: str, credential: str | None) -> None:
         self._path = path
-        lines = [f"Host: {authority}", "User-Agent: leased", "Accept: application/json, application/problem+json"]
+        lines = [f"Host: {authority}", "User-Agent: leased", *_ACCEPT]
         if credential is not None:
             lines.append(f"Authorization: Bearer {credential}")
         self._fields = "".join(f"{line}\r\n" for line in lines)

@@ -128,7 +128,8 @@ def test_requests_are_written_as_the_standard_asks() -> None:
     requests = Requests("h:1", path="/base", credential="lk_1_x")
     assert requests.get("/v1/locks?prefix=a") == (
         b"GET /base/v1/locks?prefix=a HTTP/1.1\r\nHost: h:1\r\nUser-Agent: leased\r\n"
-        b"Accept: application/json, application/problem+json\r\nAuthorization: Bearer lk_1_x\r\n\r\n"
+        b"Accept: application/json, application/problem+json\r\nAccept-Encoding: identity\r\n"
+        b"Authorization: Bearer lk_1_x\r\n\r\n"
     )
     for _ in range(2):
         head, _, body = requests.post("/v1/locks/look", b"{}").partition(b"\r\n\r\n")
