@@ -19,6 +19,7 @@ need redis-server /usr/bin/redis-server
 need postgresql /usr/lib/postgresql/*/bin/postgres
 need mariadb-server /usr/sbin/mariadbd
 need pgbouncer /usr/sbin/pgbouncer
+need nginx /usr/sbin/nginx
 need libfaketime /usr/lib/*/faketime/libfaketime.so.1
 if [ -z "$missing" ]; then
     exit 0

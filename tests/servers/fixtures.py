@@ -145,6 +145,14 @@ def private_pgbouncer(closing: ExitStack) -> Callable[..., Server]:
 
 
 @pytest.fixture
+def private_nginx(closing: ExitStack) -> Callable[..., Server]:
+    """Starts an nginx of this test alone; takes what `nginx.start` takes."""
+    from tests.servers import nginx
+
+    return _private(nginx.start, closing)
+
+
+@pytest.fixture
 def private_service(closing: ExitStack) -> Callable[..., Server]:
     """Starts a lock service of this test alone; takes what `lock_service.start` takes."""
     from tests.servers import lock_service

@@ -42,6 +42,11 @@ def pgbouncer_program() -> Path:
     return _on_path("pgbouncer")
 
 
+def nginx_program() -> Path:
+    """Debian's nginx."""
+    return _on_path("nginx")
+
+
 def debian_postgres() -> Path:
     """The directory of the programs of the newest PostgreSQL that Debian's packages brought."""
     versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
