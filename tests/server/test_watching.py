@@ -179,6 +179,9 @@ class Doors:
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         return None
 
+    async def record(self, principal: Principal, action: Action, *, key: str, detail: str) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 
