@@ -1,4 +1,4 @@
-"""What a database server keeps for one key, and what the contract reads from it. No statement is run here."""
+"""What a database keeps for one key, and what the contract reads from it. No statement is run here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leased.model import Claim, Held, Lease, Status, Terms, read_metadata
 from leased.policy import FENCE_RETENTION, REPLAY_WINDOW
 
 SECOND = 1_000_000
-"""The unit of all times in the tables: µs since the epoch on the server's clock."""
+"""The unit of all times in the tables: µs; of a server's clock since the epoch."""
 
 REPLAY = math.ceil(REPLAY_WINDOW * SECOND)
 """How long an ended token is remembered."""
@@ -73,18 +73,25 @@ class Record(NamedTuple):
         """Whether its last lease was this token's, and did not end by release or force."""
         return self.token is not None and compare_digest(self.token, token)
 
+    def ended(self, free_at: int) -> Record:
+        """The same once its lease was ended; the key is closed until `free_at`."""
+        # Without names, for every release makes one, and `_replace` would take the time of a statement of SQLite.
+        return Record(
+            None, *self[1:8], free_at, *self[9:13], False, False, self.marked_until  # noqa: FBT003
+        )  # fmt: skip
+
     def answer(self, key: str, token: str, *, now: int) -> Held:
         """That this token holds the key."""
         owner = None if self.owner is None else self.owner.decode(errors="replace")
         left = (self.expires_at - now) / SECOND
         return Held(Lease(key, token, self.fencing_token, self.ttl / SECOND, owner, left, 0.0, self.renewal))
 
-    def status(self, key: str, *, now: int) -> Status:
-        """What anyone may see of the key."""
+    def status(self, key: str, *, now: int, zero: int = 0) -> Status:
+        """What anyone may see of the key; the clock of the record began `zero` after the epoch."""
         held = self.held(now)
         if not held and not self.closed(now):
             return Status(key)
-        free_in, free_at = (self.free_at - now) / SECOND, self.free_at / SECOND
+        free_in, free_at = (self.free_at - now) / SECOND, (self.free_at + zero) / SECOND
         if not held:
             return Status(key, "closed", free_in=free_in, free_at=free_at, fencing_token=self.fencing_token)
         return Status(
@@ -93,11 +100,11 @@ class Record(NamedTuple):
             owner=None if self.owner is None else self.owner.decode(errors="replace"),
             held_by=self.held_by.decode(errors="replace"),
             expires_in=(self.expires_at - now) / SECOND,
-            expires_at=self.expires_at / SECOND,
+            expires_at=(self.expires_at + zero) / SECOND,
             free_in=free_in,
             free_at=free_at,
             fencing_token=self.fencing_token,
-            acquired_at=self.acquired_at / SECOND,
+            acquired_at=(self.acquired_at + zero) / SECOND,
             metadata=read_metadata(self.metadata.decode(errors="replace")),
         )
 
@@ -112,11 +119,18 @@ NEVER_GRANTED = Record(
 @dataclass(slots=True)
 class Seen:
     """What was read at one instant: the record of a key (`None`: there is none), why the token that asks has ended
-    (`None`: it is not marked), and the server's clock, read after any wait for a lock."""
+    (`None`: it is not marked), and the server's clock, read after any wait for a lock. The rest is as a server has it:
+    its clock counts from the epoch, and each key has fencing tokens of its own."""
 
     record: Record | None
     mark: str | None
     now: int
+    zero: int = 0
+    last: int | None = None
+
+    def ended(self, token: bytes) -> str | None:
+        """Why the token that asks, this one, has ended."""
+        return self.mark
 
 
 class Asked(NamedTuple):

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from leased.model import Claim, Contended, Held, Lost, LostReason, Released, Status
-from leased.stores._sql_record import NEVER_GRANTED, REPLAY, Record, Seen, asked, digest_of, microseconds
+from leased.stores._sql_record import NEVER_GRANTED, REPLAY, Record, digest_of, microseconds, written_terms
+
+
+class View(Protocol):
+    """What was seen at one instant; the mark of the token that asks may be looked for when it is needed."""
+
+    @property
+    def record(self) -> Record | None:
+        """The record of the key; `None`: there is none."""
+        ...
+
+    @property
+    def now(self) -> int:
+        """The store's clock, read after any wait for a lock."""
+        ...
+
+    @property
+    def zero(self) -> int:
+        """When that clock began: µs since the epoch."""
+        ...
+
+    @property
+    def last(self) -> int | None:
+        """The last fencing token of all, where all keys share one sequence; `None`: that of the record counts."""
+        ...
+
+    def ended(self, token: bytes, /) -> str | None:
+        """Why the token that asks, this one, has ended; `None`: it is not marked."""
+        ...
 
 
 class Effect(NamedTuple):
@@ -19,27 +47,27 @@ class Effect(NamedTuple):
     freed: bool = False
 
 
-def acquire(seen: Seen, *, claim: Claim) -> tuple[Held | Contended, Effect | None]:
+def acquire(seen: View, *, claim: Claim) -> tuple[Held | Contended, Effect | None]:
     """See `leased.store`."""
     record, now, token = seen.record, seen.now, digest_of(claim.token)
     if record is None:
-        return _refused(claim.key, seen, ended=True) if seen.mark else _grant(claim, seen)
+        return _refused(claim.key, seen, ended=True) if seen.ended(token) else _grant(claim, seen, token=token)
     held = record.held(now)
     if held and record.has(token):
         noted = Effect(record._replace(late=True)) if claim.late and not record.late else None
         return record.answer(claim.key, claim.token, now=now), noted
-    if record.has(token) or seen.mark:
+    if record.has(token) or seen.ended(token):
         return _refused(claim.key, seen, ended=True)
     if held and (claim.owner is None or record.owner != claim.owner.encode()):
         return _refused(claim.key, seen)
     if held:
-        return _grant(claim, seen, ends="retaken")
+        return _grant(claim, seen, token=token, ends="retaken")
     if record.closed(now):
         return _refused(claim.key, seen)
-    return _grant(claim, seen, ends="expired" if record.late else None)
+    return _grant(claim, seen, token=token, ends="expired" if record.late else None)
 
 
-def renew(seen: Seen, *, key: str, token: str, ttl: float, number: int) -> tuple[Held | Lost, Effect | None]:
+def renew(seen: View, *, key: str, token: str, ttl: float, number: int) -> tuple[Held | Lost, Effect | None]:
     """See `leased.store`."""
     record, now, digest = seen.record, seen.now, digest_of(token)
     if record is None or not record.has(digest) or now >= record.expires_at:
@@ -53,12 +81,12 @@ def renew(seen: Seen, *, key: str, token: str, ttl: float, number: int) -> tuple
     return record.answer(key, token, now=now), Effect(record)
 
 
-def look(seen: Seen, *, key: str, token: str) -> Held | Lost:
+def look(seen: View, *, key: str, token: str) -> Held | Lost:
     """See `leased.store`."""
     return renew(seen, key=key, token=token, ttl=0.0, number=-1)[0]
 
 
-def release(seen: Seen, *, token: str, late: bool) -> tuple[Released, Effect | None]:
+def release(seen: View, *, token: str, late: bool) -> tuple[Released, Effect | None]:
     """See `leased.store`."""
     record, now, digest = seen.record, seen.now, digest_of(token)
     mine = record is not None and record.has(digest)
@@ -67,76 +95,74 @@ def release(seen: Seen, *, token: str, late: bool) -> tuple[Released, Effect | N
         return Released("not_holder"), _marking(record, marks, now=now) if marks else None
     if now >= record.expires_at:
         return Released("expired"), _marking(record, marks, now=now) if marks else None
-    ended = _ended(record, max(now, record.acquired_at + record.hold_at_least))
+    ended = record.ended(max(now, record.acquired_at + record.hold_at_least))
     return Released(), _marking(ended, marks, now=now, freed=True)
 
 
-def abandon(seen: Seen, *, token: str) -> Effect:
+def abandon(seen: View, *, token: str) -> Effect:
     """See `leased.store`."""
     record, now, digest = seen.record, seen.now, digest_of(token)
     marks = ((digest, "abandoned"),)
     if record is not None and record.has(digest) and now < record.expires_at:
-        return _marking(_ended(record, now), marks, now=now, freed=True)
+        return _marking(record.ended(now), marks, now=now, freed=True)
     return _marking(record, marks, now=now)
 
 
-def force_release(seen: Seen, *, fencing_token: int | None) -> tuple[bool, Effect | None]:
+def force_release(seen: View, *, fencing_token: int | None) -> tuple[bool, Effect | None]:
     """See `leased.store`."""
     record, now = seen.record, seen.now
     if record is None or fencing_token not in (None, record.fencing_token):
         return False, None
     if record.held(now):
         marks = _marks(record, "force_released")
-        ended = _ended(record, now + record.lock_delay)._replace(forced=True)
+        ended = record.ended(now + record.lock_delay)._replace(forced=True)
         return True, _marking(ended, marks, now=now, freed=True)
     if record.forced or not record.closed(now):
         return False, None
     marks = _marks(record, "expired" if record.late else None)
-    return True, _marking(_ended(record, now), marks, now=now, freed=True)
+    return True, _marking(record.ended(now), marks, now=now, freed=True)
 
 
-def status(seen: Seen, *, key: str) -> Status:
+def status(seen: View, *, key: str) -> Status:
     """See `leased.store`."""
-    return Status(key) if seen.record is None else seen.record.status(key, now=seen.now)
+    record = seen.record
+    return Status(key) if record is None else record.status(key, now=seen.now, zero=seen.zero)
 
 
-def _refused(key: str, seen: Seen, *, ended: bool = False) -> tuple[Contended, None]:
+def _refused(key: str, seen: View, *, ended: bool = False) -> tuple[Contended, None]:
     return Contended(status(seen, key=key), ended=ended), None
 
 
-def _grant(claim: Claim, seen: Seen, *, ends: str | None = None) -> tuple[Held, Effect]:
+def _grant(claim: Claim, seen: View, *, token: bytes, ends: str | None = None) -> tuple[Held, Effect]:
     """A new grant of the key, which `ends` the lease before it for that reason."""
-    before, now, new = seen.record, seen.now, asked(claim)
+    before, now, last = seen.record, seen.now, seen.last
+    held_by, metadata, length, closed, max_hold, ttl, hold_at_least, lock_delay = written_terms(claim.ttl, claim.terms)
+    if last is None:
+        last = before.fencing_token if before else 0
     record = Record(
-        token=new.token,
-        owner=new.owner,
-        held_by=new.held_by,
-        metadata=new.metadata,
-        fencing_token=max(before.fencing_token + 1, now) if before else now,
+        token=token,
+        owner=None if claim.owner is None else claim.owner.encode(),
+        held_by=held_by,
+        metadata=metadata,
+        fencing_token=max(last + 1, now + seen.zero),
         renewal=0,
         acquired_at=now,
-        expires_at=now + new.length,
-        free_at=now + new.closed,
-        deadline=now + new.max_hold,
-        ttl=new.ttl,
-        hold_at_least=new.hold_at_least,
-        lock_delay=new.lock_delay,
-        late=new.late,
+        expires_at=now + length,
+        free_at=now + closed,
+        deadline=now + max_hold,
+        ttl=ttl,
+        hold_at_least=hold_at_least,
+        lock_delay=lock_delay,
+        late=claim.late,
         forced=False,
         marked_until=before.marked_until if before else 0,
     )
-    return record.answer(claim.key, claim.token, now=now), _marking(
-        record, _marks(before, ends) if before else (), now=now
-    )
+    marks = _marks(before, ends) if before and ends else ()
+    return record.answer(claim.key, claim.token, now=now), _marking(record, marks, now=now)
 
 
 def _marks(record: Record, reason: str | None) -> tuple[tuple[bytes, str], ...]:
     return ((record.token, reason),) if reason and record.token is not None else ()
-
-
-def _ended(record: Record, free_at: int) -> Record:
-    """The record once its lease was ended; the key is closed until `free_at`."""
-    return record._replace(token=None, late=False, forced=False, free_at=free_at)
 
 
 def _marking(record: Record | None, marks: tuple[tuple[bytes, str], ...], *, now: int, freed: bool = False) -> Effect:
@@ -147,10 +173,11 @@ def _marking(record: Record | None, marks: tuple[tuple[bytes, str], ...], *, now
     return Effect(record, marks, freed)
 
 
-def _lost_reason(seen: Seen, token: bytes) -> LostReason:
+def _lost_reason(seen: View, token: bytes) -> LostReason:
     record, now = seen.record, seen.now
     if record is not None and record.has(token):
         return "max_hold" if now >= record.deadline else "expired"
-    if seen.mark in ("retaken", "force_released"):
-        return "retaken" if seen.mark == "retaken" else "force_released"
+    mark = seen.ended(token)
+    if mark in ("retaken", "force_released"):
+        return "retaken" if mark == "retaken" else "force_released"
     return "taken" if record is not None and record.held(now) else "expired"

@@ -1,19 +1,11 @@
-"""One row of the SQLite store: its columns, and what the contract reads from it. No statement is run here."""
+"""The tables of the SQLite store, and what a row says as a record of the contract. No statement is run here."""
 
 from __future__ import annotations
 
-import math
-from hashlib import sha256
-from hmac import compare_digest
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-from leased.policy import REPLAY_WINDOW
-
-SECOND = 1_000_000
-"""The unit of all times in the file: µs."""
-
-REPLAY = math.ceil(REPLAY_WINDOW * SECOND)
-"""How long an ended token is remembered."""
+from leased.stores._sql_record import REPLAY, Record
 
 # Times are µs since the start of boot number `boot`; `wall` added to them gives µs since the epoch. `token` is a
 # SHA-256, or NULL once the lease was released or forced. `sweep_at` is when to look whether the row can go.
@@ -35,78 +27,45 @@ SCHEMA = (_STORE, _RECORDS, "CREATE INDEX record_sweep ON record (boot, sweep_at
 SCHEMA_VERSION = 1
 
 NUMBERS = (
-    "boot, wall, fencing_token, renewal, acquired_at, expires_at, free_at, deadline, ttl, hold_at_least, lock_delay,"
-    " late, forced"
+    "fencing_token, renewal, acquired_at, expires_at, free_at, deadline, ttl, hold_at_least, lock_delay, late, forced"
 )
+"""What a record has after its texts, in the order of `Record`, but for `marked_until`: marks are always looked for."""
+
 # Text is read as bytes, so that a record with text that is none can still be seen and removed.
-COLUMNS = f"token, CAST(owner AS BLOB), CAST(held_by AS BLOB), CAST(metadata AS BLOB), {NUMBERS}"
+COLUMNS = f"token, CAST(owner AS BLOB), CAST(held_by AS BLOB), CAST(metadata AS BLOB), {NUMBERS}, 0, boot, wall"
+"""What `record_in` reads."""
 
 
-def digest_of(token: str) -> bytes:
-    """What is kept of a token."""
-    return sha256(token.encode()).digest()
+def record_in(columns: Sequence[Any], *, boot: int, wall: int) -> Record | None:
+    """The record in `COLUMNS`, on the clock of boot number `boot`, whose zero is `wall` µs after the epoch.
+
+    `None` if a value is not of the kind that belongs there.
+    """
+    token = columns[0]
+    if token is not None and not (isinstance(token, bytes) and len(token) == 32):
+        return None
+    if set(map(type, columns[4:])) != {int}:
+        return None
+    record = Record._make(columns[:16])
+    return record if columns[16] == boot else _since_reboot(record, columns[17] - wall)
 
 
-def microseconds(seconds: float) -> int:
-    """A duration, never shortened."""
-    return math.ceil(seconds * SECOND)
+def over_at(record: Record) -> int:
+    """When the record says nothing that anybody needs to know."""
+    return record.free_at if record.token is None else max(record.free_at, record.expires_at + REPLAY)
 
 
-class Record(NamedTuple):
-    """A row, as the contract speaks of it; times in µs of its boot."""
+def _since_reboot(record: Record, later: int) -> Record:
+    """A record of an earlier boot, whose clock began `later` µs after that of the running one.
 
-    token: bytes | None
-    owner: bytes | None
-    held_by: bytes
-    metadata: bytes
-    boot: int
-    wall: int
-    fencing_token: int
-    renewal: int
-    acquired_at: int
-    expires_at: int
-    free_at: int
-    deadline: int
-    ttl: int
-    hold_at_least: int
-    lock_delay: int
-    late: int
-    forced: int
-
-    def held(self, now: int) -> bool:
-        """Whether it is a lease that goes on."""
-        return self.token is not None and now < self.expires_at
-
-    def has(self, token: bytes) -> bool:
-        """Whether its last lease was this token's, and did not end by release or force."""
-        return self.token is not None and compare_digest(self.token, token)
-
-    def over_at(self) -> int:
-        """When it says nothing that anybody needs to know."""
-        return self.free_at if self.token is None else max(self.free_at, self.expires_at + REPLAY)
-
-    def readable(self) -> bool:
-        """Whether every value is of the kind that belongs there."""
-        values: tuple[object, ...] = self
-        token = values[0]
-        token_fits = token is None or (isinstance(token, bytes) and len(token) == 32)
-        return token_fits and set(map(type, values[4:])) == {int}
-
-    def since_reboot(self, wall: int) -> Record:
-        """The same on the clock of the running boot, whose zero is `wall` µs after the epoch.
-
-        A lease of an earlier boot ended when this one began, at the latest.
-        """
-        later = self.wall - wall
-        acquired_at = self.acquired_at + later
-        expires_at = min(self.expires_at + later, 0)
-        free_at = self.free_at + later
-        if self.token is not None:
-            free_at = max(expires_at + self.lock_delay, acquired_at + self.hold_at_least)
-        return self._replace(
-            wall=wall,
-            acquired_at=acquired_at,
-            expires_at=expires_at,
-            free_at=free_at,
-            deadline=self.deadline + later,
-        )
+    A lease of an earlier boot ended when this one began, at the latest.
+    """
+    acquired_at = record.acquired_at + later
+    expires_at = min(record.expires_at + later, 0)
+    if record.token is not None:
+        free_at = max(expires_at + record.lock_delay, acquired_at + record.hold_at_least)
+    else:
+        free_at = min(record.free_at + later, max(record.hold_at_least, record.lock_delay))
+    return record._replace(
+        acquired_at=acquired_at, expires_at=expires_at, free_at=free_at, deadline=record.deadline + later
+    )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from leased.errors import StoreNotUsable
-from leased.model import Claim, Contended, Held, Lease, Lost, LostReason, Released, Status, read_metadata
-from leased.stores._sqlite_record import COLUMNS, NUMBERS, REPLAY, SECOND, Record, digest_of, microseconds
+from leased.model import Claim, Contended, Held, Lost, Released, Status
+from leased.stores import _sql_rules as rules
+from leased.stores._sql_record import NEVER_GRANTED, REPLAY, SECOND, Record
+from leased.stores._sqlite_record import COLUMNS, NUMBERS, over_at, record_in
 
 _SWEEP_MOST = 256
 _ROW = "namespace = ? AND key = ?"
@@ -17,7 +20,7 @@ _STORE = "SELECT boot_id, boot, fencing_token FROM store"
 _FIND = f"SELECT {COLUMNS} FROM record WHERE {_ROW}"  # noqa: S608
 _MARKED = "SELECT reason FROM mark WHERE namespace = ? AND token = ? AND boot = ? AND until > ?"
 _GRANT = f"""
-    INSERT OR REPLACE INTO record (namespace, key, token, owner, held_by, metadata, {NUMBERS}, sweep_at)
+    INSERT OR REPLACE INTO record (namespace, key, token, owner, held_by, metadata, {NUMBERS}, boot, wall, sweep_at)
     VALUES ({", ".join("?" * 20)})
 """  # noqa: S608
 _LATE = f"UPDATE record SET late = 1 WHERE {_ROW}"  # noqa: S608
@@ -26,7 +29,8 @@ _CLOSE = f"""
     UPDATE record SET token = NULL, late = 0, forced = ?, wall = ?, free_at = ?, sweep_at = ? WHERE {_ROW}
 """  # noqa: S608
 _MOVE = f"""
-    UPDATE record SET boot = ?, wall = ?, acquired_at = ?, expires_at = ?, free_at = ?, deadline = ?, sweep_at = ?
+    UPDATE record SET wall = CASE boot WHEN ? THEN wall ELSE ? END, boot = ?,
+        acquired_at = ?, expires_at = ?, free_at = ?, deadline = ?, sweep_at = ?
     WHERE {_ROW}
 """  # noqa: S608
 _PUT_OFF = f"UPDATE record SET boot = ?, sweep_at = ? WHERE {_ROW}"  # noqa: S608
@@ -70,96 +74,60 @@ class Steps:
 
     def acquire(self, claim: Claim) -> Held | Contended:
         """See `leased.store`."""
-        key, token, now = claim.key, digest_of(claim.token), self._now
-        record = self._find(key)
-        if record is not None:
-            held = record.held(now)
-            if held and record.has(token):
-                if claim.late and not record.late:
-                    self._execute(_LATE, (self._namespace, key))
-                return self._held(key, claim.token, record)
-            if record.has(token) or self._marked(token):
-                return Contended(self._status(key, record), ended=True)
-            if held and (claim.owner is None or record.owner != claim.owner.encode()):
-                return Contended(self._status(key, record))
-            if held:
-                self._mark(record.token, "retaken")
-            elif now < record.free_at:
-                return Contended(self._status(key, record))
-            elif record.late:
-                self._mark(record.token, "expired")
-        elif self._marked(token):
-            return Contended(Status(key), ended=True)
-        return self._grant(claim, token)
+        seen = self._see(claim.key)
+        answer, effect = rules.acquire(seen, claim=claim)
+        if effect is not None:
+            record = effect.record
+            if seen.record is not None and record.fencing_token == seen.record.fencing_token:
+                self._execute(_LATE, (self._namespace, claim.key))
+            else:
+                self._mark_all(effect)
+                self._grant(claim, record)
+        return answer
 
     def renew(self, key: str, token: str, *, ttl: float, number: int) -> Held | Lost:
         """See `leased.store`."""
-        digest = digest_of(token)
-        record = self._find(key)
-        if record is None or not record.has(digest) or self._now >= record.expires_at:
-            return Lost(self._lost_reason(record, digest))
-        if number > record.renewal:
-            length = microseconds(ttl)
-            expires_at = min(self._now + length, record.deadline)
-            free_at = max(expires_at + record.lock_delay, record.acquired_at + record.hold_at_least)
-            self._execute(_RENEW, (self._wall, number, expires_at, free_at, length, self._namespace, key))
-            record = record._replace(renewal=number, expires_at=expires_at, ttl=length)
-        return self._held(key, token, record)
+        answer, effect = rules.renew(self._see(key), key=key, token=token, ttl=ttl, number=number)
+        if effect is not None:
+            record = effect.record
+            times = (record.expires_at, record.free_at, record.ttl)
+            self._execute(_RENEW, (self._wall, number, *times, self._namespace, key))
+        return answer
 
     def look(self, key: str, token: str) -> Held | Lost:
         """See `leased.store`."""
-        return self.renew(key, token, ttl=0.0, number=-1)
+        return rules.look(self._see(key), key=key, token=token)
 
     def release(self, key: str, token: str, *, late: bool) -> Released:
         """See `leased.store`."""
-        digest = digest_of(token)
-        record = self._find(key)
-        mine = record is not None and record.has(digest)
-        if late or (mine and record is not None and record.late):
-            self._mark(digest, "released")
-        if record is None or not mine:
-            return Released("not_holder")
-        if self._now >= record.expires_at:
-            return Released("expired")
-        self._end(key, free_at=record.acquired_at + record.hold_at_least)
-        return Released()
+        answer, effect = rules.release(self._see(key), token=token, late=late)
+        if effect is not None:
+            self._end(key, effect)
+        return answer
 
     def abandon(self, key: str, token: str) -> None:
         """See `leased.store`."""
-        digest = digest_of(token)
-        record = self._find(key)
-        self._mark(digest, "abandoned")
-        if record is not None and record.has(digest) and self._now < record.expires_at:
-            self._end(key, free_at=self._now)
+        self._end(key, rules.abandon(self._see(key), token=token))
 
     def force_release(self, key: str, fencing_token: int | None) -> bool:
         """See `leased.store`. A record that cannot be read goes, if only the key is named."""
         try:
-            record = self._find(key)
+            seen = self._see(key)
         except UnreadableRecord:
             if fencing_token is None:
-                self._end(key, free_at=self._now)
+                self._end(key, rules.Effect(NEVER_GRANTED, freed=True))
             return fencing_token is None
-        if record is None or fencing_token not in (None, record.fencing_token):
-            return False
-        if record.held(self._now):
-            self._mark(record.token, "force_released")
-            self._end(key, free_at=self._now + record.lock_delay, forced=1)
-            return True
-        if record.forced or self._now >= record.free_at:
-            return False
-        if record.late:
-            self._mark(record.token, "expired")
-        self._end(key, free_at=self._now)
-        return True
+        answer, effect = rules.force_release(seen, fencing_token=fencing_token)
+        if effect is not None:
+            self._end(key, effect)
+        return answer
 
     def status(self, key: str) -> Status:
         """See `leased.store`. A record that cannot be read is shown as held, by nobody that could be named."""
         try:
-            record = self._find(key)
+            return rules.status(self._see(key), key=key)
         except UnreadableRecord:
             return Status(key, "held")
-        return Status(key) if record is None else self._status(key, record)
 
     def list(self, prefix: str, *, after: str, limit: int) -> list[Status]:
         """See `leased.store`."""
@@ -170,8 +138,8 @@ class Steps:
                 break
             if key <= after:
                 continue  # text that is none, shown as another: or no list would ever end
-            record = self._readable(row[1:])
-            status = Status(key, "held") if record is None else self._status(key, record)
+            record = self._read(row[1:])
+            status = Status(key, "held") if record is None else record.status(key, now=self._now, zero=self._wall)
             if status.held:
                 page.append(status)
         return page
@@ -186,108 +154,70 @@ class Steps:
         most = min(2 * steps, _SWEEP_MOST)
         for namespace, key, *columns in list(self._execute(_DUE, (self._boot, self._now, most))):
             row = namespace.decode(errors="replace"), key.decode(errors="replace")
-            record = self._readable(columns)
+            record = self._read(columns)
             if record is None:
                 self._execute(_PUT_OFF, (self._boot, self._now + _A_DAY, *row))
-            elif record.over_at() <= self._now:
+            elif over_at(record) <= self._now:
                 self._execute(_DELETE, row)
             else:
-                times = (record.acquired_at, record.expires_at, record.free_at, record.deadline, record.over_at())
-                self._execute(_MOVE, (self._boot, record.wall, *times, *row))
+                times = (record.acquired_at, record.expires_at, record.free_at, record.deadline, over_at(record))
+                self._execute(_MOVE, (self._boot, self._wall, self._boot, *times, *row))
         self._execute(_SWEEP_MARKS, (most, self._boot, self._now))
 
-    def _find(self, key: str) -> Record | None:
+    def _read(self, columns: Any) -> Record | None:
+        return record_in(columns, boot=self._boot, wall=self._wall)
+
+    def _see(self, key: str) -> _Seen:
+        record = None
         columns = self._execute(_FIND, (self._namespace, key)).fetchone()
-        if columns is None:
-            return None
-        record = self._readable(columns)
-        if record is None:
-            raise UnreadableRecord(
-                f"the record of key {key!r} in {self._path} cannot be read",
-                hint="a forced release of the key, without a fencing token, removes it",
-            )
-        return record
+        if columns is not None:
+            record = self._read(columns)
+            if record is None:
+                raise UnreadableRecord(
+                    f"the record of key {key!r} in {self._path} cannot be read",
+                    hint="a forced release of the key, without a fencing token, removes it",
+                )
+        return _Seen(record, self._now, self._wall, self._last, self._marked)
 
     def _marked(self, token: bytes) -> str | None:
         """Why this token has ended, as long as that is remembered."""
         mark = self._execute(_MARKED, (self._namespace, token, self._boot, self._now)).fetchone()
         return None if mark is None else str(mark[0])
 
-    def _readable(self, columns: Any) -> Record | None:
-        record = Record._make(columns)
-        if not record.readable():
-            return None
-        return record if record.boot == self._boot else record.since_reboot(self._wall)
-
-    def _grant(self, claim: Claim, token: bytes) -> Held:
-        now, terms, length = self._now, claim.terms, microseconds(claim.ttl)
-        self._last = max(self._last + 1, now + self._wall)
+    def _grant(self, claim: Claim, record: Record) -> None:
+        self._last = record.fencing_token
         self._granted = True
-        deadline = now + microseconds(terms.max_hold)
-        hold_at_least, lock_delay = microseconds(terms.hold_at_least), microseconds(terms.lock_delay)
-        expires_at = min(now + length, deadline)
-        free_at = max(expires_at + lock_delay, now + hold_at_least)
-        owner = None if claim.owner is None else claim.owner.encode()
-        held_by = terms.held_by.encode(errors="replace")
-        record = Record(
-            token, owner, held_by, terms.metadata.encode(), self._boot, self._wall, self._last, 0, now, expires_at,
-            free_at, deadline, length, hold_at_least, lock_delay, int(claim.late), 0,
-        )  # fmt: skip
-        text = (claim.owner, held_by.decode(), terms.metadata)
-        self._execute(_GRANT, (self._namespace, claim.key, token, *text, *record[4:], record.over_at()))
-        return self._held(claim.key, claim.token, record)
+        row = (self._namespace, claim.key, record.token, claim.owner, record.held_by.decode(), claim.terms.metadata)
+        # int() of what is true or false: the driver would look for an adapter of each.
+        flags = (int(record.late), int(record.forced))
+        self._execute(_GRANT, (*row, *record[4:13], *flags, self._boot, self._wall, over_at(record)))
 
-    def _end(self, key: str, *, free_at: int, forced: int = 0) -> None:
-        """End the lease; the key stays closed until `free_at`, and without such a time its record goes at once."""
-        if free_at > self._now:
-            self._execute(_CLOSE, (forced, self._wall, free_at, free_at, self._namespace, key))
+    def _end(self, key: str, effect: rules.Effect) -> None:
+        """Write how a lease ended: a record goes at once when the key is open, for its fencing token is not needed."""
+        self._mark_all(effect)
+        if not effect.freed:
+            return
+        record = effect.record
+        if record.free_at > self._now:
+            closed = (int(record.forced), self._wall, record.free_at, record.free_at)
+            self._execute(_CLOSE, (*closed, self._namespace, key))
         else:
             self._execute(_DELETE, (self._namespace, key))
         self.freed.append(key)
 
-    def _mark(self, token: bytes | None, reason: str) -> None:
-        """Remember for the replay window, from now, that a token has ended. The first reason stands."""
-        if token is not None:
-            reason = self._marked(token) or reason
-            self._execute(_MARK, (self._namespace, token, reason, self._boot, self._now + REPLAY))
+    def _mark_all(self, effect: rules.Effect) -> None:
+        """Remember for the replay window, from now, that tokens have ended. The first reason stands."""
+        for token, reason in effect.marks:
+            first = self._marked(token) or reason
+            self._execute(_MARK, (self._namespace, token, first, self._boot, self._now + REPLAY))
 
-    def _lost_reason(self, record: Record | None, token: bytes) -> LostReason:
-        if record is not None and record.has(token):
-            return "max_hold" if self._now >= record.deadline else "expired"
-        mark = self._marked(token)
-        if mark in ("retaken", "force_released"):
-            return "retaken" if mark == "retaken" else "force_released"
-        return "taken" if record is not None and record.held(self._now) else "expired"
 
-    def _held(self, key: str, token: str, record: Record) -> Held:
-        owner = None if record.owner is None else record.owner.decode(errors="replace")
-        left = (record.expires_at - self._now) / SECOND
-        ttl = record.ttl / SECOND
-        return Held(Lease(key, token, record.fencing_token, ttl, owner, left, 0.0, record.renewal))
+@dataclass(slots=True)
+class _Seen:
+    """What the steps see of one key; a mark is looked for when a decision needs it, for most need none."""
 
-    def _status(self, key: str, record: Record) -> Status:
-        now = self._now
-        held = record.held(now)
-        if not held and now >= record.free_at:
-            return Status(key)
-
-        def shown(at: int) -> tuple[float, float]:
-            return (at - now) / SECOND, (at + self._wall) / SECOND
-
-        free_in, free_at = shown(record.free_at)
-        if not held:
-            return Status(key, "closed", free_in=free_in, free_at=free_at, fencing_token=record.fencing_token)
-        expires_in, expires_at = shown(record.expires_at)
-        return Status(
-            key=key,
-            state="held",
-            owner=None if record.owner is None else record.owner.decode(errors="replace"),
-            held_by=record.held_by.decode(errors="replace"),
-            expires_in=expires_in,
-            expires_at=expires_at,
-            free_in=free_in,
-            free_at=free_at,
-            fencing_token=record.fencing_token,
-            acquired_at=shown(record.acquired_at)[1],
-            metadata=read_metadata(record.metadata.decode(errors="replace")),
-        )
+    record: Record | None
+    now: int
+    zero: int
+    last: int
+    ended: Callable[[bytes], str | None]

@@ -27,11 +27,11 @@ from leased.model import (
 from leased.policy import CLOCK_MARGIN
 from leased.store import Bell, Outcome, Store, again
 from leased.stores._doorbell import chime, doorbell
+from leased.stores._sql_record import SECOND
 from leased.stores._sqlite_clock import HostClock, host_clock
 from leased.stores._sqlite_database import Database
 from leased.stores._sqlite_driver import Connection, Driver, driver
 from leased.stores._sqlite_failures import Patience
-from leased.stores._sqlite_record import SECOND
 from leased.stores._sqlite_steps import Steps
 from leased.targets import Face, Options
 
