@@ -1,4 +1,4 @@
-"""Where a rule set is installed: in a registry file, or at a service, asked over HTTP. It decides nothing."""
+"""Where a rule set is installed: in a registry, or at a service, asked over HTTP. It decides nothing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from leased.clocks import BlockingClock
 from leased.errors import InvalidRequest, StoreUnavailable
 from leased.policy import OPERATION_TIMEOUT
 from leased.server.credentials import RuleSet
+from leased.server.registries import Place
 from leased.server.rule_files import MAX_FILE, read_rule_set, write_rule_set
 from leased.stores._http_connection import trust_of
 from leased.stores._http_url import Address, read_address
@@ -58,23 +59,23 @@ def rule_place(session: Session) -> RulePlace:
 
 
 class InRegistry:
-    """See `RulePlace`: the registry file of a service that may run meanwhile, and follows within two seconds."""
+    """See `RulePlace`: the registry of a service that may run meanwhile, and follows within two seconds."""
 
-    def __init__(self, path: str, *, project: str) -> None:
-        self._path = path
+    def __init__(self, place: Place, *, project: str) -> None:
+        self._place = place
         self._by = operator(project)
 
     def get(self) -> RuleSet | None:
         """See `RulePlace`."""
-        return with_registry(self._path, lambda place: place.registry.rule_set(self._by.project))
+        return with_registry(self._place, lambda place: place.registry.rule_set(self._by.project))
 
     def put(self, rule_set: RuleSet) -> None:
         """See `RulePlace`."""
-        with_registry(self._path, lambda place: place.install(self._by, rule_set))
+        with_registry(self._place, lambda place: place.install(self._by, rule_set))
 
     def delete(self, name: str) -> None:
         """See `RulePlace`."""
-        with_registry(self._path, lambda place: place.remove(self._by, name))
+        with_registry(self._place, lambda place: place.remove(self._by, name))
 
 
 class AtService:

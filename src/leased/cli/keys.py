@@ -1,4 +1,4 @@
-"""`leased keys`: makes, lists and ends API keys in the registry file of a service, which may run meanwhile."""
+"""`leased keys`: makes, lists and ends API keys in the registry of a service, which may run meanwhile."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from typing import TypeVar
 
 from leased.checks import shown
 from leased.cli.session import Session
+from leased.cli.streams import write
 from leased.errors import InvalidRequest
+from leased.policy import OPERATION_TIMEOUT
 from leased.server.credentials import Credential, Wanted, check_name
-from leased.server.keys import Hasher, pepper_beside
-from leased.server.management import Management, all_credentials, write_credential
+from leased.server.keys import Hasher, pepper_in
+from leased.server.management import Management, all_credentials, new_credential, write_credential
 from leased.server.principals import Principal
-from leased.server.registry_sqlite import SqliteRegistry
+from leased.server.registries import Opened, Place, open_registry
+from leased.server.registry_file import PUBLIC_PEPPER, write_entry
 
 REGISTRY = "LEASED_SERVE_REGISTRY"
 """The environment variable that names the registry, as it does for `leased serve`."""
+
+REGISTRY_KEY = "LEASED_SERVE_REGISTRY_KEY"
+"""The one that names the file with the key of its hash."""
 
 _HEAD = ("ID", "KIND", "NAME", "POWERS", "STATE", "EXPIRES")
 _T = TypeVar("_T")
@@ -30,18 +36,24 @@ def keys(session: Session) -> int:
     return verbs[session.arguments.verb](session)
 
 
-def registry_of(session: Session) -> str:
-    """The path of the registry file that was named. Raises `InvalidRequest` where none was."""
+def registry_of(session: Session) -> Place:
+    """The registry that was named. Raises `InvalidRequest` where none was."""
     named: str = session.arguments.registry or session.environment.get(REGISTRY, "")
     if not named:
         raise InvalidRequest(
-            "no registry is named", hint=f"pass --registry PATH, as to leased serve, or set {REGISTRY}"
+            "no registry is named", hint=f"pass --registry PATH-OR-URL, as to leased serve, or set {REGISTRY}"
         )
+    return Place(named, key_file_of(session))
+
+
+def key_file_of(session: Session) -> str:
+    """The key file that was named, or nothing."""
+    named: str = session.arguments.registry_key or session.environment.get(REGISTRY_KEY, "")
     return named
 
 
 def operator(project: str) -> Principal:
-    """Whoever has the registry file may do everything; the audit log knows him by his name on this machine."""
+    """Whoever can write the registry may do everything; the audit log knows him by his name on this machine."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -49,15 +61,15 @@ def operator(project: str) -> Principal:
     return Principal(check_name(project, what="project"), "local", user)
 
 
-def with_registry(path: str, work: Callable[[Management], Awaitable[_T]]) -> _T:
-    """What work returns that is given the registry, which is closed afterwards."""
+def with_registry(place: Place, work: Callable[[Management], Awaitable[_T]]) -> _T:
+    """What work returns that is given the registry, which is made first if there is none, and closed afterwards."""
 
     async def run() -> _T:
-        registry = SqliteRegistry(path)
+        opened: Opened = open_registry(place, begin=True, timeout=OPERATION_TIMEOUT)
         try:
-            return await work(Management(registry, Hasher(pepper_beside(path)), time.time))
+            return await work(Management(opened.registry, opened.hasher, time.time))
         finally:
-            await registry.close()
+            await opened.registry.close()
 
     return asyncio.run(run())
 
@@ -75,7 +87,7 @@ def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 def _create(session: Session) -> int:
     """Make a key and show it, once; a key that cannot be shown is ended."""
-    given, path = session.arguments, registry_of(session)
+    given = session.arguments
     if given.id is not None or not given.name:
         raise InvalidRequest("a key is made for somebody", hint="leased keys create --kind member --name USER")
     wanted = Wanted(
@@ -88,6 +100,9 @@ def _create(session: Session) -> int:
     )
     life = session.seconds("expires") if given.expires is not None else None
     by = operator(given.project)
+    if given.print_hash:
+        return _print_hash(session, by, wanted, life=life)
+    path = registry_of(session)
     key, credential = with_registry(path, lambda registry: registry.create(by, wanted, life=life))
     facts = {"key": key.text, "credential": write_credential(credential, now=time.time())}
     rows = [("id", credential.id), *_about(credential), ("key", key.text)]
@@ -97,6 +112,21 @@ def _create(session: Session) -> int:
         with_registry(path, lambda registry: registry.revoke(by, credential.id))
         raise
     session.output.talk("the key is not shown again; keep it where only its user can read it")
+    return 0
+
+
+def _print_hash(session: Session, by: Principal, wanted: Wanted, *, life: float | None) -> int:
+    """Make a key for a registry file, and show it with what is to be written there; nothing is kept."""
+    key_file = key_file_of(session)
+    hasher = Hasher(pepper_in(key_file, make=True) if key_file else PUBLIC_PEPPER)
+
+    key, credential = new_credential(by, wanted, hasher=hasher, now=time.time(), life=life)
+    entry = write_entry(credential)
+    if session.output.json:
+        session.output.record({"key": key.text, "entry": entry}, [])
+    else:
+        write(f"# key: {key.text}\n{entry}")
+    session.output.talk("the key is not shown again, and no part of the file; keep it where only its user can read it")
     return 0
 
 

@@ -229,7 +229,8 @@ def _add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--store", metavar="URL", dest="place", help="where locks are kept (like --url)")
     add("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
     add("--port", metavar="N", help="port to listen on (default 8370; 0: any free one)")
-    add("--registry", metavar="PATH", help="file with credentials, rule sets and the audit log: see leased keys")
+    add("--registry", metavar="PATH-OR-URL", help="where credentials, rules and the audit log are: see leased keys")
+    add("--registry-key", metavar="FILE", help="file with the key of the hash of API keys, for a registry on a server")
     add("--insecure", action="store_true", help="serve any address without credentials: whoever connects may do all")
     add("--tls-certificate", metavar="FILE", help="PEM certificate: serve https")
     add("--tls-key", metavar="FILE", help="PEM key of the certificate, if it is in another file")
@@ -242,9 +243,10 @@ def _add_keys(commands: argparse._SubParsersAction[Parser]) -> None:
         commands,
         "keys",
         summary="make, list and end the API keys of a service",
-        usage="create|list|revoke [ID] --registry PATH [options]",
-        epilog="It works on the registry file itself, also while a service runs: whoever may write that file may do\n"
-        "everything. A new key is shown once. A service follows within two seconds.\n"
+        usage="create|list|revoke [ID] --registry PATH-OR-URL [options]",
+        epilog="It works on the registry itself, also while services run: whoever may write it may do everything. It\n"
+        "is an SQLite file, or postgresql://... or redis://... for replicas of a service, and made if there is none.\n"
+        "A new key is shown once. Services follow within two seconds.\n"
         "  leased keys create --registry registry.db --kind member --name ada --group ops:team --expires 90d",
     )
     add = keys.add_argument
@@ -256,6 +258,7 @@ def _add_keys(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_membership(keys)
     add("--scope", choices=("locks.manage", "full"), action="append", default=[], help="what a service may do")
     add("--expires", metavar="TIME", help="how long the key is valid, such as 90d (default: until it is revoked)")
+    add("--print-hash", action="store_true", help="create: keep nothing, and print the entry of a registry file (TOML)")
 
 
 def _add_config(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -265,7 +268,7 @@ def _add_config(commands: argparse._SubParsersAction[Parser]) -> None:
         summary="install, fetch, compare and try access rules",
         usage="push|pull|diff|check|delete [FILE] [options]",
         epilog="A rule file is TOML, with [ruleSet] and [rules.lock]; the default is leased-rules.toml. It is for the\n"
-        "service that --url names, with an API key in LEASED_API_KEY, or for a registry file. `check` needs neither:\n"
+        "service that --url names, with an API key in LEASED_API_KEY, or for a registry. `check` needs neither:\n"
         "  leased config check rules.toml --user ada --key user:ada:report\n"
         "  leased config push rules.toml --only rule-set/own-prefix",
     )
@@ -282,7 +285,8 @@ def _add_config(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _add_registry(parser: Parser) -> None:
     add = parser.add_argument
-    add("--registry", metavar="PATH", help="the registry file, as given to leased serve (or LEASED_SERVE_REGISTRY)")
+    add("--registry", metavar="PATH-OR-URL", help="the registry, as for leased serve (or LEASED_SERVE_REGISTRY)")
+    add("--registry-key", metavar="FILE", help="its key file (or LEASED_SERVE_REGISTRY_KEY)")
     add("--project", metavar="NAME", default="default", help="the project in the registry (default: default)")
 
 

@@ -28,6 +28,7 @@ def serve(session: Session) -> int:
         host=given.host,
         port=given.port,
         registry=given.registry,
+        registry_key=given.registry_key,
         insecure=True if given.insecure else None,
         tls_certificate=given.tls_certificate,
         tls_key=given.tls_key,

@@ -9,9 +9,8 @@ from leased.aio_clock import LoopClock
 from leased.server.app import App
 from leased.server.gate import AccessGate, Budgets
 from leased.server.key_sets import KeySet, fetch_from
-from leased.server.keys import Hasher, pepper_beside
 from leased.server.limits import Budget
-from leased.server.registry_sqlite import SqliteRegistry
+from leased.server.registries import Place, open_registry
 from leased.server.routes_manage import manage_routes
 from leased.server.service import Service
 from leased.server.settings import Settings
@@ -32,9 +31,13 @@ def make_app(settings: Settings) -> App:
 def open_gate(settings: Settings) -> AccessGate:
     """The gate of a service with a registry."""
     now = LoopClock().now
+    place = Place(settings.registry, settings.registry_key)
+    opened = open_registry(place, begin=False, timeout=settings.registry_timeout)
     return AccessGate(
-        SqliteRegistry(settings.registry),
-        hasher=Hasher(pepper_beside(settings.registry)),
+        opened.registry,
+        hasher=opened.hasher,
+        shelf=opened.shelf,
+        grace=settings.registry_grace,
         wall=time.time,
         now=now,
         tokens=_tokens(settings, now=now) if settings.jwt_issuer else None,

@@ -153,6 +153,14 @@ class SizesAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="came
     max_operations: int
 
 
+class SharingAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What holds for all processes of the service together, and what for each by itself."""
+
+    credentials: Literal["none", "all replicas", "each replica"]
+    budgets: Literal["none", "all replicas", "each replica"]
+    request_ids: Literal["none", "all replicas", "each replica"]
+
+
 class Capabilities(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """What this service gives and allows."""
 
@@ -162,6 +170,7 @@ class Capabilities(Struct, kw_only=True, forbid_unknown_fields=True, rename="cam
     policies: PoliciesAnswer
     limits: SizesAnswer
     authentication: bool
+    sharing: SharingAnswer
 
 
 class Health(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -62,6 +62,11 @@ class Hasher:
             raise StoreNotUsable(f"the key of the hash has {len(pepper)} bytes, less than {PEPPER_LENGTH}")
         self._pepper = pepper
 
+    @property
+    def mark(self) -> str:
+        """By which a registry knows that keys in it were hashed like this; it tells nothing of the pepper."""
+        return hmac.digest(self._pepper, b"registry of leased", "sha256").hex()
+
     def digest(self, key: ApiKey) -> bytes:
         """What is stored of a key. It covers the id, so that it cannot be moved to another one."""
         return hmac.digest(self._pepper, key.text.encode(), "sha256")
@@ -80,8 +85,23 @@ def pepper_beside(registry: str) -> bytes:
     path = f"{registry}.key"
     with contextlib.suppress(FileExistsError):
         _make(path)
+    return _read(path, os.O_NOFOLLOW)
+
+
+def pepper_in(path: str, *, make: bool) -> bytes:
+    """The pepper in a file that replicas have in common; `make`: whether it is made where there is none.
+
+    Raises `StoreNotUsable` as `pepper_beside` does. The file may be a link, as mounted secrets are.
+    """
+    if make:
+        with contextlib.suppress(FileExistsError):
+            _make(path)
+    return _read(path, 0)
+
+
+def _read(path: str, flags: int) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
         with open(descriptor, "rb") as file:
             state = os.fstat(descriptor)
             pepper = file.read(PEPPER_LENGTH + 1)

@@ -42,18 +42,8 @@ class Management:
 
     async def create(self, by: Principal, wanted: Wanted, *, life: float | None = None) -> tuple[ApiKey, Credential]:
         """A new credential and its key, which is never shown again; `life` in seconds, `None` for no end."""
-        now, key = self.wall(), new_key()
-        if life is not None:
-            check_span(life, what="life of a credential", least=MIN_LIFE, most=MAX_LIFE)
-        credential = Credential(
-            id=key.id,
-            digest=self.hasher.digest(key),
-            created_at=now,
-            created_by=by.name,
-            expires_at=None if life is None else now + life,
-            **check_wanted(wanted),
-        )
-        check_grant(by, credential)
+        now = self.wall()
+        key, credential = new_credential(by, wanted, hasher=self.hasher, now=now, life=life)
         about = f"{credential.kind}:{credential.name}, {_powers(credential)}"
         line = line_of(by, "create credential", at=now, target=key.id, detail=about)
         await self.registry.add_credential(credential, replace(line, project=credential.project))
@@ -90,6 +80,25 @@ class Management:
         line = line_of(by, "delete rule set", at=self.wall(), target=name)
         if not await self.registry.delete_rule_set(by.project, name, line=line):
             raise InvalidRequest(f"the project has no rule set {shown(name)!r}")
+
+
+def new_credential(
+    by: Principal, wanted: Wanted, *, hasher: Hasher, now: float, life: float | None
+) -> tuple[ApiKey, Credential]:
+    """A key, and what is kept of it; both are kept nowhere yet. Raises what `Management.create` raises."""
+    key = new_key()
+    if life is not None:
+        check_span(life, what="life of a credential", least=MIN_LIFE, most=MAX_LIFE)
+    credential = Credential(
+        id=key.id,
+        digest=hasher.digest(key),
+        created_at=now,
+        created_by=by.name,
+        expires_at=None if life is None else now + life,
+        **check_wanted(wanted),
+    )
+    check_grant(by, credential)
+    return key, credential
 
 
 def judge(rule_set: RuleSet | None, asked: Asked) -> Mapping[str, tuple[bool, str]]:

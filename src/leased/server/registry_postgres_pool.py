@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from leased.checks import shown
 from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.server.registry_silence import Silence
 from leased.stores._drivers import driver
 from leased.stores._postgres_failures import refused
 from leased.targets import hide_secrets
@@ -34,13 +35,15 @@ class Pool:
         self._psycopg = driver("psycopg", extra="postgres")
         self._idle: list[Any] = []
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._silence = Silence()
         self._closed = False
 
     async def run(self, work: Callable[[Any], Awaitable[_T]], *, applied: bool | None) -> _T:
         """What work returns. `applied`: what an answer that did not come says of its effect."""
         if self._closed:
             raise StoreNotUsable(f"{self._name} was closed", hint="connect again")
-        task = asyncio.get_running_loop().create_task(self._run(work, applied=applied))
+        began = self._silence.begin()
+        task = asyncio.get_running_loop().create_task(self._run(work, applied=applied, began=began))
         try:
             done, _ = await asyncio.wait({task}, timeout=self._timeout)
         except asyncio.CancelledError:
@@ -49,7 +52,8 @@ class Pool:
         if done:
             return task.result()
         task.cancel()
-        raise StoreUnavailable(f"{self._name} did not answer within {self._timeout:g} s", applied=applied)
+        problem = StoreUnavailable(f"{self._name} did not answer within {self._timeout:g} s", applied=applied)
+        raise self._silence.failed(problem, began=began)
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed after that."""
@@ -57,11 +61,13 @@ class Pool:
         while self._idle:
             await self._idle.pop().close()
 
-    async def _run(self, work: Callable[[Any], Awaitable[_T]], *, applied: bool | None) -> _T:
+    async def _run(self, work: Callable[[Any], Awaitable[_T]], *, applied: bool | None, began: float) -> _T:
         async with self._turns:
-            connection = await self._connection()
+            connection = await self._connection(began)
             try:
-                return await self._held(connection, work)
+                found = await self._held(connection, work)
+                self._silence.ended()
+                return found
             except self._psycopg.Error as error:
                 raise self._failure(error, applied=applied) from error
             finally:
@@ -82,7 +88,7 @@ class Pool:
                 await task
             raise
 
-    async def _connection(self) -> Any:
+    async def _connection(self, began: float) -> Any:
         """One that is idle and was not closed at the other end, or a new one."""
         while self._idle:
             connection = self._idle.pop()
@@ -92,7 +98,8 @@ class Pool:
         try:
             return await self._psycopg.AsyncConnection.connect(self._url, autocommit=True, prepare_threshold=None)
         except self._psycopg.OperationalError as error:
-            raise refused(str(error).encode(), name=self._name, password=False) from error
+            problem = refused(str(error).encode(), name=self._name, password=False)
+            raise self._silence.failed(problem, began=began) from error
         except self._psycopg.Error:  # whose text may show the URL whole
             raise StoreNotUsable(
                 f"the URL of {self._name} cannot be read", hint="write postgresql://USER@HOST/DATABASE"

@@ -17,6 +17,7 @@ from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
 from leased.server import registry_redis_scripts as scripts
 from leased.server.credentials import Credential, RuleSet
 from leased.server.registry import MAX_PAGE, AuditLine
+from leased.server.registry_silence import Silence
 from leased.server.registry_texts import (
     read_credential,
     read_line,
@@ -63,6 +64,7 @@ class RedisRegistry:
         self._errors = driver("redis.exceptions", extra="redis")
         self._client: Any = self._client_of(url)
         self._scripts = {name: self._client.register_script(text) for name, text in scripts.ALL.items()}
+        self._silence = Silence()
         self._checked = False
         self._closed = False
 
@@ -203,21 +205,24 @@ class RedisRegistry:
     async def _run(self, work: Callable[[], Awaitable[_T]], *, applied: bool | None = False) -> _T:
         if self._closed:
             raise StoreNotUsable(f"the registry {self.shown} was closed", hint="connect again")
-        errors = self._errors
+        errors, began = self._errors, self._silence.begin()
         try:
             async with asyncio.timeout(self._timeout):
                 if not self._checked:
                     await self._check_server()
-                return await work()
+                found = await work()
+            self._silence.ended()
+            return found
         except TimeoutError as error:
-            why = f"did not answer within {self._timeout:g} s"
-            raise StoreUnavailable(f"the registry {self.shown} {why}", applied=applied) from error
+            message = f"the registry {self.shown} did not answer within {self._timeout:g} s"
+            raise self._silence.failed(StoreUnavailable(message, applied=applied), began=began) from error
         except (errors.AuthenticationError, errors.AuthorizationError, errors.NoPermissionError) as error:
             raise StoreNotUsable(
                 f"the registry {self.shown} refuses its user: {shown(str(error))}", hint="look at the URL"
             ) from error
         except (errors.ConnectionError, errors.TimeoutError, OSError) as error:
-            raise StoreUnavailable(f"the registry {self.shown} gave no answer", applied=applied) from error
+            message = f"the registry {self.shown} gave no answer"
+            raise self._silence.failed(StoreUnavailable(message, applied=applied), began=began) from error
         except errors.RedisError as error:
             text = shown(str(error))
             if isinstance(error, errors.ReadOnlyError | errors.OutOfMemoryError) or text.startswith(_TRANSIENT):

@@ -26,6 +26,7 @@ from leased.server.answers import (
 from leased.server.calls import Call, Handler, Route, Send, until_gone
 from leased.server.locks import Admit
 from leased.server.principals import Action
+from leased.server.registry_names import sharing_of
 from leased.server.requests import (
     MAX_BODY,
     AbandonRequest,
@@ -83,6 +84,7 @@ def _reading_routes(service: Service) -> tuple[Route, ...]:
             "policies": service.policies.shown(call.principal),
             "limits": {"maxBodyBytes": MAX_BODY, "maxOperations": MOST_OPERATIONS},
             "authentication": not settings.open,
+            "sharing": sharing_of(settings.registry),
         }
 
     return (

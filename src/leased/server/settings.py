@@ -33,8 +33,20 @@ class Settings:
     insecure: bool = False
     """Serve everybody who can connect, from any address, without credentials. Never where strangers can."""
 
-    registry: str = ""
-    """Path of the SQLite file with credentials, rule sets and the audit log. Empty: nobody is asked who he is."""
+    registry: str = field(default="", repr=False)
+    """Where credentials, rule sets and the audit log are: the path of an SQLite file, for one process; the URL of a
+    PostgreSQL or Redis server, for replicas; or a TOML file, to read only. Empty: nobody is asked who he is."""
+
+    registry_key: str = ""
+    """File with the key under which API keys are hashed, the same for all replicas. Needed where the registry is a
+    URL; an SQLite file has its own beside it."""
+
+    registry_timeout: float = 2.0
+    """How long one call to a registry on a server may take."""
+
+    registry_grace: float = 60.0
+    """How long credentials and rules that are known stay in use while the registry does not answer: so long can a key
+    that was revoked meanwhile still work. Whoever is not known is refused at once."""
 
     project_requests: int = 600
     """Requests a minute of each project, all callers and operations together; a holder costs 180/ttl of them."""
@@ -164,6 +176,8 @@ class Settings:
 
 _SPANS: dict[str, tuple[float, float]] = {
     "timeout": (0.01, 300.0),
+    "registry_timeout": (0.01, 300.0),
+    "registry_grace": (0.0, 86_400.0),
     "max_wait_slice": (0.05, 3600.0),
     "wait_linger": (0.0, 60.0),
     "min_ttl": (0.001, MAX_TTL),
