@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from base64 import b64encode
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from leased.clocks import now
 from leased.errors import InvalidRequest, StoreUnavailable
@@ -34,9 +34,14 @@ class Proxy:
 
 def proxy_to(address: Address) -> Proxy | None:
     """The proxy for this service, from `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy`; never to loopback."""
-    proxies = getproxies_environment()
+    if address.loopback or not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib import request  # it takes longer to load than all else that a store needs
+
+    proxies = request.getproxies_environment()
     named = proxies.get("https" if address.tls else "http") or proxies.get("all")
-    if not named or address.loopback or proxy_bypass_environment(f"{address.host}:{address.port}", proxies):
+    place = f"{address.host}:{address.port}"
+    if not named or request.proxy_bypass_environment(place, proxies):  # type: ignore[attr-defined]
         return None
     parts = urlsplit("")
     port = 0
