@@ -1,4 +1,4 @@
-"""From the name of a registry to the registry: a file, a server that replicas share, or a list to read. It asks nothing."""
+"""From the name of a registry to the registry: a file, a server that replicas share, a list. It asks nothing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from leased.checks import shown
-from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
+from leased.errors import InvalidRequest, LeasedError, StoreNotUsable, StoreUnavailable
 from leased.server import registry_redis_scripts as scripts
 from leased.server.credentials import Credential, RuleSet
 from leased.server.registry import MAX_PAGE, AuditLine
@@ -213,6 +213,8 @@ class RedisRegistry:
                 found = await work()
             self._silence.ended()
             return found
+        except LeasedError:  # some of them are an OSError, too
+            raise
         except TimeoutError as error:
             message = f"the registry {self.shown} did not answer within {self._timeout:g} s"
             raise self._silence.failed(StoreUnavailable(message, applied=applied), began=began) from error
