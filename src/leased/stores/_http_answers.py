@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from leased.errors import LeasedError, StoreUnavailable
+from leased.errors import LeasedError, StoreUnavailable, Unauthenticated
 from leased.stores._http_connection import Cut
-from leased.stores._http_url import Address
+from leased.stores._http_url import API_KEY, Address
 from leased.stores._http_wire import Answer
 from leased.targets import hide_secrets
 from leased.wire import Body, Unreadable, read_error
@@ -51,6 +51,8 @@ def _refused(answer: Answer, body: Body | None, address: Address) -> LeasedError
         error = read_error(body, status=answer.status)
         if isinstance(error, StoreUnavailable):
             error.message = f"{address}: {error.message}"
+        if isinstance(error, Unauthenticated) and address.credential is None:
+            error.hint = f"set {API_KEY}, or write it into the URL: https://:KEY@HOST"
         return error
     hint = "it was not a lock service that answered, but something before it, or in its place"
     if 300 <= answer.status < 400 and answer.location:

@@ -161,7 +161,7 @@ def test_the_credential_is_shown_with_every_request(caller: Caller) -> None:
         caller.take(store, "key")
         assert caller(store.release("key", TOKEN, timeout=TIMEOUT))
         assert set(door.shown) == {f"Bearer {SECRET}"}
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(Unauthenticated, match="LEASED_API_KEY"):
             caller(caller.open(service.url).acquire(CLAIM, timeout=TIMEOUT))
         assert door.shown[-1] is None
 
