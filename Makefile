@@ -50,6 +50,11 @@ simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, the
 	$(BIN)/python -m leased.testing.simulation --seeds $(SEEDS)
 	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
 
+.PHONY: soak
+soak: setup ## the proofs of the lock service in great numbers: interleavings, restarts, requests of all kinds
+	LEASED_SOAK=1 INTERLEAVINGS=10000 $(BIN)/python -m pytest -n $(JOBS) tests/server/proof \
+		tests/server/test_interleavings.py $(ARGS)
+
 .PHONY: nemesis
 nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, SECONDS=60 each)
 	$(BIN)/python -m nemesis $(STORE) --seconds $(SECONDS) $(ARGS)

@@ -22,7 +22,7 @@ class _Jump(selectors.SelectSelector):
         super().__init__()
         self.now = 0.0
         self.turn = 0
-        self.planned: dict[int, list[Callable[[], None]]] = {}
+        self.planned: dict[int, list[Callable[[], object]]] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.turn += 1
@@ -54,7 +54,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         """How many turns there have been."""
         return self._jump.turn
 
-    def at_turn(self, turn: int, happen: Callable[[], None]) -> None:
+    def at_turn(self, turn: int, happen: Callable[[], object]) -> None:
         """Let this happen in a turn that is yet to come, before what is ready then."""
         self._jump.planned.setdefault(max(turn, self._jump.turn + 1), []).append(happen)
 

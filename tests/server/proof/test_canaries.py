@@ -240,7 +240,7 @@ def arguments_of_processes() -> bytes:
 def dump_of(store: Server) -> bytes:
     """All that the lock store has, as it has it."""
     with closing(redis.Redis(store.host, store.port, password=PASSWORD)) as client:
-        readers: dict[bytes, Callable[[Any], Any]] = {
+        readers: dict[Any, Callable[[Any], Any]] = {
             b"string": client.get,
             b"hash": client.hgetall,
             b"zset": lambda name: client.zrange(name, 0, -1, withscores=True),

@@ -109,8 +109,8 @@ def test_waiters_whose_clients_vanish_leave_nothing(service: Server) -> None:
     waiters, descriptors and memory are again as few as before, round after round."""
     keys = [f"k{number}" for number in range(20)]
     sizes = []
+    open_before = descriptors(service)
     for _ in range(ROUNDS + 1):
-        open_before = descriptors(service)
         tokens = {key: take(service, key) for key in keys}
         crowd = [begin_wait(service, keys[number % len(keys)]) for number in range(CROWD)]
         until(lambda: gauge(service, "leased_waiters") == CROWD, what="all waiters")
@@ -120,7 +120,7 @@ def test_waiters_whose_clients_vanish_leave_nothing(service: Server) -> None:
         for key, token in tokens.items():
             release(service, key, token)
         assert [state(service, key) for key in keys] == [("free", 0)] * len(keys)
-        until(lambda before=open_before: descriptors(service) <= before + 1, what="closed descriptors")
+        until(lambda: descriptors(service) <= open_before + 1, what="closed descriptors")
         sizes.append(resident(service))
     assert sizes[-1] - sizes[0] < 20e6, sizes  # the first round makes room, the others use it
 

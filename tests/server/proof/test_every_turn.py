@@ -99,7 +99,7 @@ class Stage:
         """End a lease, as its holder."""
         talk, task = self.ask({"key": key, "token": token}, "/v1/locks/release")
         await task
-        return talk.answer == {"released": True}
+        return bool(talk.answer == {"released": True})
 
     async def is_free(self, key: str) -> bool:
         """Whether nobody holds it."""
@@ -134,7 +134,7 @@ def _vanish_at(turn: int, *, chance: random.Random, in_line: bool) -> bool:
             holder, begun = stage.ask({"key": "k", "ttlMs": TTL})
             await begun
             token = holder.answer["token"]
-            stage.loop.at_turn(stage.loop.turn + 10, lambda: stage.loop.create_task(release(token)) and None)
+            stage.loop.at_turn(stage.loop.turn + 10, lambda: stage.loop.create_task(release(token)))
         stage.loop.at_turn(stage.loop.turn + turn, talk.vanish)
         task = stage.loop.create_task(talk.run())
         await asyncio.sleep(QUIET)
@@ -203,9 +203,9 @@ class Crowd:
             while not await self.abandon(name):
                 await asyncio.sleep(0.01)
 
-    def vanish_of(self, talk: Conversation) -> Callable[[], None]:
+    def vanish_of(self, talk: Conversation) -> Callable[[], object]:
         """How it is seen: before what is ready in its turn, or after that."""
-        return talk.vanish if self.chance.random() < 0.5 else lambda: self.stage.loop.call_soon(talk.vanish) and None
+        return talk.vanish if self.chance.random() < 0.5 else lambda: self.stage.loop.call_soon(talk.vanish)
 
     async def hold(self, token: str) -> None:
         """Hold the key, alone, and give it back."""
