@@ -39,6 +39,7 @@ from leased.server.requests import (
     ReleaseRequest,
     RenewRequest,
 )
+from leased.store import Outcome
 
 WALL = 1_800_000_000.0
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
@@ -237,7 +238,7 @@ def test_an_assurance_is_read_back_the_same() -> None:
 def test_a_batch_of_outcomes_must_be_complete() -> None:
     """An answer for fewer or more operations than were asked is none; an error stands in its place."""
     looks: list[Operation] = [Look("k", "t" * 32), Look("k", "u" * 32)]
-    outcomes = [Lost("taken"), StoreUnavailable("m", applied=None)]
+    outcomes: list[Outcome] = [Lost("taken"), StoreUnavailable("m", applied=None)]
     body = sent(wire_batch.write_outcomes(looks, outcomes, wall=WALL))
     lost, error = wire_batch.read_outcomes(looks, body)
     assert lost == Lost("taken")
