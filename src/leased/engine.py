@@ -74,7 +74,8 @@ async def _ask_in_turn(
         if fixed_until is not None:
             if usable(fixed_until - now, margin=env.margin) <= 0:
                 break  # woken too late: it would be dead on arrival, and its terms could close the key
-            asking.claim = replace(asking.claim, ttl=fixed_until - now)
+            own_id = asking.claim.request_id if attempt == 0 else None  # which is bound to the ttl of the first attempt
+            asking.claim = replace(asking.claim, ttl=fixed_until - now, request_id=own_id)
         if wait > 0 and fixed_until is None:  # a store's own line would begin a fixed lease when its turn comes
             asking.claim = replace(asking.claim, wait=place.patience(give_up_at - now))
         hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))

@@ -1,5 +1,6 @@
 """How an acquire ends, row by row: with a grant, in contention, with an error; what it owes the store afterwards."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -403,3 +404,25 @@ def test_a_store_with_a_line_of_its_own_is_told_how_long_to_keep_the_claim() -> 
     seen.clear()
     rig.run(rig.acquire(claim_on(), wait=0))
     assert [wait for _, wait in seen] == [0.0]
+
+
+def test_a_request_id_is_named_by_one_attempt_of_a_fixed_lease() -> None:
+    """O6, H5: every attempt of a fixed lease asks for another ttl, and a request id is bound to one; other leases are
+    asked for in the same words each time."""
+    rig = Rig()
+    rig.occupied(ttl=1_000)
+    named: list[str | None] = []
+
+    class Hearing(MemoryStore):
+        async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+            named.append(claim.request_id)
+            return await rig.memory.acquire(claim, timeout=timeout)
+
+    rig.store.within = Hearing(rig.clock)
+    for fixed in (True, False):
+        claim = replace(claim_on(ttl=10), request_id="r-1")
+        assert isinstance(rig.run(rig.acquire(claim, wait=0.2, fixed=fixed)), Contended)
+        assert len(named) > 2
+        assert set(named[1:]) == ({None} if fixed else {"r-1"})
+        assert named[0] == "r-1"
+        named.clear()

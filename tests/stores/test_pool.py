@@ -245,6 +245,27 @@ def test_closing_from_another_thread_closes_in_the_loop_that_owns_the_connection
     asyncio.run(scene())
 
 
+def test_a_loop_that_ends_before_it_could_close_one_leaves_none_open(exchange: Exchange) -> None:
+    """A loop of another thread that was asked to close a connection, and ended instead, is not relied on."""
+    pool = for_loops(exchange)
+    loop = asyncio.new_event_loop()
+
+    loop.run_until_complete(_use(pool))
+    pool.close()
+    assert not exchange.opened[0].closed
+    loop.close()
+    other = for_loops(exchange)
+    runner = asyncio.Runner()
+    runner.run(_use(other))
+    other.close()  # whoever closes next sees to it
+    assert exchange.opened[0].closed == 1
+    runner.close()
+
+
+async def _use(pool: Pool[Line]) -> None:
+    pool.give(await pool.take(1))
+
+
 def test_closing_ends_idle_ones_at_once_and_others_when_they_come_back(exchange: Exchange) -> None:
     """After close() nothing is opened any more, and nothing stays open."""
     pool = blocking(exchange)

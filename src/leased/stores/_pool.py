@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -113,11 +112,8 @@ class Pool(Generic[_C]):
         place = self._places.get(None if self._loop is None else self._loop())
         if place is None or place.waiting:
             return None
-        try:
-            found = place.idle.pop()  # one step, so that it needs no mutex
-        except IndexError:
-            return None
-        if found.usable():
+        found = _last(place.idle)
+        if found is None or found.usable():
             return found
         self.drop(found)
         return None
@@ -160,7 +156,7 @@ class Pool(Generic[_C]):
             return found, False, waiter
         called = waiter is not None and waiter.called
         if called or not place.waiting or place.waiting[0] is waiter:
-            found = place.idle.pop() if place.idle else None
+            found = _last(place.idle)
             may_open = found is None and place.has_room(self._most)
             if found is not None or may_open:
                 if waiter is not None and not called:
@@ -206,15 +202,15 @@ class Pool(Generic[_C]):
         here = self._here_or_nowhere()
         with self._mutex.lock:
             self._closed = True
-            idle = [(loop, connection) for loop, place in self._places.items() for connection in place.idle]
-            for place in self._places.values():
-                place.idle.clear()
+            idle: list[tuple[Any, _C]] = []
+            for loop, place in self._places.items():
+                while (connection := _last(place.idle)) is not None:
+                    idle.append((loop, connection))
         for loop, connection in idle:
             if loop is here or loop is None or loop.is_closed():
                 connection.close()
-            else:  # another thread's: only there may it be touched
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(connection.close)
+            else:
+                _close_there(loop, connection)
 
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once closed."""
@@ -299,12 +295,44 @@ class Pool(Generic[_C]):
 
 
 _pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
+_leaving: dict[int, tuple[Any, Connection]] = {}
+"""Connections that their loops were asked to close, by identity: a loop that ends meanwhile forgets that."""
+
+
+def _last(idle: list[_C]) -> _C | None:
+    """The one used last, taken out in one step: not everybody who takes one has the mutex."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
+def _close_there(loop: Any, connection: Connection) -> None:
+    """Close one of another thread's loop, where alone it may be touched; here, if that loop has ended."""
+
+    def close() -> None:
+        if _leaving.pop(id(connection), None) is not None:
+            connection.close()
+
+    _close_left_behind()
+    _leaving[id(connection)] = (loop, connection)
+    try:
+        loop.call_soon_threadsafe(close)
+    except RuntimeError:
+        close()
+
+
+def _close_left_behind() -> None:
+    for left, (loop, connection) in list(_leaving.items()):
+        if loop.is_closed() and _leaving.pop(left, None) is not None:
+            connection.close()
 
 
 def _close_what_is_left() -> None:
     """At exit: connections of loops that have ended before, which would be reported as left open."""
     for pool in tuple(_pools):
         pool.close_ended()
+    _close_left_behind()
 
 
 atexit.register(_close_what_is_left)
