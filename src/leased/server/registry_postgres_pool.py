@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from leased.checks import shown
-from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.server.registry_silence import Silence
 from leased.stores._drivers import driver
 from leased.stores._postgres_failures import refused
@@ -68,8 +68,11 @@ class Pool:
                 found = await self._held(connection, work)
                 self._silence.ended()
                 return found
+            except LeasedError:
+                self._silence.ended()
+                raise
             except self._psycopg.Error as error:
-                raise self._failure(error, applied=applied) from error
+                raise self._failure(error, applied=applied, began=began) from error
             finally:
                 if not self._closed and not connection.closed and connection.pgconn.transaction_status == _AT_REST:
                     self._idle.append(connection)
@@ -105,10 +108,12 @@ class Pool:
                 f"the URL of {self._name} cannot be read", hint="write postgresql://USER@HOST/DATABASE"
             ) from None
 
-    def _failure(self, error: Any, *, applied: bool | None) -> StoreUnavailable:
+    def _failure(self, error: Any, *, applied: bool | None, began: float) -> StoreUnavailable:
         code = error.sqlstate
         if code is None:
-            return StoreUnavailable(f"{self._name} ended the connection", applied=applied)
+            problem = StoreUnavailable(f"{self._name} ended the connection", applied=applied)
+            return self._silence.failed(problem, began=began)
+        self._silence.ended()
         text = shown(" ".join((error.diag.message_primary or "an error without a text").split()))
         if code == _NO_TABLE:
             return StoreNotUsable(

@@ -214,11 +214,13 @@ class RedisRegistry:
             self._silence.ended()
             return found
         except LeasedError:  # some of them are an OSError, too
+            self._silence.ended()
             raise
         except TimeoutError as error:
             message = f"the registry {self.shown} did not answer within {self._timeout:g} s"
             raise self._silence.failed(StoreUnavailable(message, applied=applied), began=began) from error
         except (errors.AuthenticationError, errors.AuthorizationError, errors.NoPermissionError) as error:
+            self._silence.ended()
             raise StoreNotUsable(
                 f"the registry {self.shown} refuses its user: {shown(str(error))}", hint="look at the URL"
             ) from error
@@ -226,6 +228,7 @@ class RedisRegistry:
             message = f"the registry {self.shown} gave no answer"
             raise self._silence.failed(StoreUnavailable(message, applied=applied), began=began) from error
         except errors.RedisError as error:
+            self._silence.ended()
             text = shown(str(error))
             if isinstance(error, errors.ReadOnlyError | errors.OutOfMemoryError) or text.startswith(_TRANSIENT):
                 raise StoreUnavailable(f"the registry {self.shown} refuses: {text}", applied=False) from error

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from time import monotonic
 
-from leased.errors import StoreUnavailable
+from leased.errors import StoreNotUsable, StoreUnavailable
 
 KEPT_FOR = 1.0
 """Seconds that callers are told of a silence without asking again."""
+
+_ASKING = 5.0  # more than a call takes
 
 
 class Silence:
@@ -16,23 +18,33 @@ class Silence:
     def __init__(self) -> None:
         self._heard_at = float("-inf")
         self._until = float("-inf")
+        self._silent = False
         self._message = ""
 
     def begin(self) -> float:
-        """When the call begins, or raise `StoreUnavailable` where another one has just found nobody there."""
+        """When the call begins, or raise `StoreUnavailable` where another one has just found nobody there.
+
+        After a silence one call is let through; the others are told of it until that one has ended.
+        """
         now = monotonic()
         if now < self._until:
             raise StoreUnavailable(self._message, applied=False)
+        if self._silent:
+            self._until = now + _ASKING
         return now
 
     def ended(self) -> None:
         """There was an answer, whichever."""
         self._heard_at = monotonic()
+        self._silent = False
         self._until = float("-inf")
 
     def failed(self, problem: StoreUnavailable, *, began: float) -> StoreUnavailable:
         """There was none: the problem itself. One slow call among others that are answered is no silence."""
-        if self._heard_at < began:
+        if isinstance(problem, StoreNotUsable):
+            self.ended()
+        elif self._heard_at < began:
+            self._silent = True
             self._until = monotonic() + KEPT_FOR
             self._message = problem.message
         return problem

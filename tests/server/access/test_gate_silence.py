@@ -92,7 +92,7 @@ async def test_without_a_count_only_renewals_pass_and_not_without_end() -> None:
     shelf.broken = True
     for action in ("acquire", "status", "list", "capabilities"):
         with pytest.raises(StoreUnavailable):
-            await world.gate.admit(ada, action, key="k")  # type: ignore[arg-type]
+            await world.gate.admit(ada, action, key="k")
     for _ in range(5):
         await world.gate.admit(ada, "renew", key="k")
     with pytest.raises(RateLimited):

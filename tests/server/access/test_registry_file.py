@@ -41,6 +41,7 @@ async def test_what_was_printed_is_what_is_read(tmp_path: Path) -> None:
     registry = opened.registry
     for key, one in made:
         found = await registry.credential(key.id)
+        assert found is not None
         assert found == dataclasses.replace(one, created_at=0.0, created_by="")
         assert opened.hasher.matches(key, found.digest)
         assert key.secret not in path.read_text()
