@@ -72,6 +72,10 @@ class BlockingConnection:
         self._rests_since = now()
         self.used = False
 
+    def __del__(self) -> None:
+        """One that an interrupted caller has lost is closed without a word."""
+        self._socket.close()
+
     def usable(self) -> bool:
         """Whether nothing has come: what comes unasked is the end of the connection."""
         return now() - self._rests_since < _LONGEST_REST and not self._poll.poll(0)

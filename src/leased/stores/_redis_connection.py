@@ -86,6 +86,10 @@ class BlockingConnection:
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
 
+    def __del__(self) -> None:
+        """One that an interrupted caller has lost is closed without a word."""
+        self._socket.close()
+
     def fileno(self) -> int:
         """What to wait for."""
         return self._socket.fileno()
