@@ -18,8 +18,8 @@ from tests.servers import valkey
 from tests.servers.process import Server
 
 MARK = "mark of the tests"
-KINDS = ("sqlite", "postgres", "valkey", "redis")
-SHARED = ("postgres", "valkey", "redis")
+SHARED = ("postgres", "wheel_postgres", "pgbouncer", "valkey", "redis")
+KINDS = ("sqlite", *SHARED)
 
 _numbers = itertools.cycle(range(11, 16))
 
@@ -28,7 +28,13 @@ Opener = Callable[[], Registry]
 
 def emptied(server: Server, kind: str) -> str:
     """The URL of an empty place on a server that others use, too."""
-    if kind == "postgres":
+    if kind == "pgbouncer":  # which has the way to one database alone
+        with psycopg.connect(server.url, autocommit=True, prepare_threshold=None) as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'leased_registry_%'")
+            for (table,) in found.fetchall():
+                connection.execute(f"DROP TABLE {table}".encode())
+        return server.url
+    if kind in {"postgres", "wheel_postgres"}:
         name = f"registry_{secrets.token_hex(6)}"
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())

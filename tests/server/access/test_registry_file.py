@@ -134,6 +134,16 @@ def test_mistakes_are_named(text: str, words: str) -> None:
         read_registry(text)
 
 
+def test_the_example_of_the_documentation_can_be_read() -> None:
+    """11: what the page on replicas shows is a registry."""
+    page = Path(__file__).parents[3] / "docs" / "service" / "replicas.md"
+    text = page.read_text().partition("```toml")[2].partition("```")[0]
+    found = read_registry(text)
+    (one,) = found.credentials.values()
+    assert (one.project, one.name, one.groups) == ("default", "ada", frozenset({("ops", "team")}))
+    assert found.rule_sets["default"].name == "own-prefix"
+
+
 def test_a_name_says_what_it_is() -> None:
     """S4: files, servers, and what is neither; secrets are not shown."""
     kinds = {
