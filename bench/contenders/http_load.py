@@ -59,10 +59,10 @@ class Connection(asyncio.Protocol):
         self.times.append(self._loop.time() - self._sent_at)
         self._send()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio asks of a protocol."""
         if not self.done.done():
-            self.done.set_exception(error or ConnectionResetError("the service closed the connection"))
+            self.done.set_exception(exc or ConnectionResetError("the service closed the connection"))
 
     def _send(self) -> None:
         request = next(self._requests, None)
