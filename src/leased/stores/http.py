@@ -50,7 +50,9 @@ __all__ = ["HttpStore", "open", "place_of"]
 LONGEST_WAIT = 25.0
 """Seconds the service may keep a claim with one request: less than what lies between commonly allows to be silent."""
 
-_SHARE_OF_WAIT = 0.75
+_SPARED = 0.25
+"""Of a wait, as a share and in seconds, what is left for the answer to come back: the smaller of the two. A place in
+the service's line lasts as long as one request, so few of them are better."""
 _SHORTEST_WAIT = 0.05
 _MOST_BATCH = 60_000
 """Bytes of a batch; the service takes a little more."""
@@ -81,7 +83,7 @@ class HttpStore:
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`. With `claim.wait` the service may keep it, and the call may take that much longer, but no
         longer than that wait."""
-        wait = min(claim.wait * _SHARE_OF_WAIT, LONGEST_WAIT)
+        wait = min(claim.wait - min(_SPARED, claim.wait * _SPARED), LONGEST_WAIT)
         if wait < _SHORTEST_WAIT or not self._link.begin_wait():
             return cast("Held | Contended", await self._ask(Acquire(claim), timeout=timeout))
         try:
