@@ -51,7 +51,7 @@ from leased.server.requests import (
 )
 from leased.server.tenancy import shown_key, shown_owner, stored_beginning, stored_key, stored_owner
 from leased.server.waiting import Waiting, shutting_down
-from leased.store import Store, one
+from leased.store import Outcome, Store, one
 from leased.wire import Body
 
 Admit: TypeAlias = Callable[[Principal, Action, str], Awaitable[None]]
@@ -97,8 +97,7 @@ class LockOperations:
             await self._bind(principal, claim, request_id=claim.request_id)
         outcome: Held | Contended
         if wait is UNSET or not wait:
-            await self._waiting.settled(claim)
-            outcome = await self._store.acquire(claim, timeout=env.timeout)
+            outcome = await self._try(claim, brought=request.token is not UNSET)
         else:
             who = "" if principal.kind == "local" else f"{principal.project}/{principal.name}"
             try:
@@ -108,6 +107,18 @@ class LockOperations:
                     env.clock.start(hand_back(self._store, env, claim))
                 raise
         return self._answer(principal, request, operation=Acquire(claim), outcome=outcome)
+
+    async def _try(self, claim: Claim, *, brought: bool) -> Held | Contended:
+        """Ask once. A copy of a claim whose token was brought may wait meanwhile."""
+        if not brought:
+            return await self._store.acquire(claim, timeout=self._env.timeout)
+        outcome: Held | Contended | None = None
+        await self._waiting.begin(claim)
+        try:
+            outcome = await self._store.acquire(claim, timeout=self._env.timeout)
+            return outcome
+        finally:
+            self._waiting.end(claim, outcome)
 
     async def _bind(self, principal: Principal, claim: Claim, *, request_id: str) -> None:
         """Let a request id stand for this claim alone, whoever repeats it, with whatever token and from wherever."""
@@ -155,16 +166,14 @@ class LockOperations:
                 if self.draining and isinstance(operation, Acquire):
                     raise shutting_down()
                 await admit(principal, _ACTIONS[type(operation)], member.key)
-                if isinstance(operation, Acquire):
-                    await self._waiting.settled(operation.claim)
-                    if operation.claim.request_id is not None:
-                        await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
+                if isinstance(operation, Acquire) and operation.claim.request_id is not None:
+                    await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
                 outcomes[place] = wire.write_error(error, request_id=None)
             else:
                 asked.append((place, operation))
         if asked:
-            found = await self._store.many([operation for _, operation in asked], timeout=self._env.timeout)
+            found = await self._many([operation for _, operation in asked])
             for (place, operation), outcome in zip(asked, found, strict=True):
                 if isinstance(outcome, LeasedError):
                     outcomes[place] = wire.write_error(outcome, request_id=None)
@@ -173,6 +182,23 @@ class LockOperations:
                 if isinstance(operation, Release | Abandon):
                     self._env.lines.released(operation.key)
         return {"outcomes": outcomes}
+
+    async def _many(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
+        claims = [operation.claim for operation in operations if isinstance(operation, Acquire)]
+        begun: list[Claim] = []
+        found: Sequence[Outcome] = ()
+        try:
+            for claim in claims:
+                await self._waiting.begin(claim)
+                begun.append(claim)
+            found = await self._store.many(operations, timeout=self._env.timeout)
+            return found
+        finally:
+            granted = {
+                id(one.claim): out for one, out in zip(operations, found, strict=False) if isinstance(one, Acquire)
+            }
+            for claim in begun:
+                self._waiting.end(claim, granted.get(id(claim)))
 
     async def force_release(self, call: Call) -> Body:
         """End a lease without its token."""

@@ -6,7 +6,6 @@ A wait outlives the request that began it by a moment, so that a client who is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -67,7 +66,7 @@ class _Heard:
 class _Wait:
     """One claim in the line, and the requests that listen to what becomes of it."""
 
-    __slots__ = ("claim", "endless", "heard", "linger", "listeners", "settled", "task", "who")
+    __slots__ = ("claim", "counts", "endless", "heard", "linger", "listeners", "settled", "task", "who")
 
     def __init__(self, claim: Claim, *, who: str, heard: _Heard, endless: bool) -> None:
         self.claim = claim
@@ -76,6 +75,7 @@ class _Wait:
         self.heard = heard
         self.listeners: set[asyncio.Future[None]] = set()
         self.linger: asyncio.TimerHandle | None = None
+        self.counts = True  # as one of the copies of its claim
         self.settled = False  # what it won was told to somebody, or is handed back
         self.task: asyncio.Task[Hold | Contended]
 
@@ -93,6 +93,17 @@ class _Wait:
         return None if isinstance(won, Contended) else won
 
 
+class _Copies:
+    """The requests and waits that ask for one claim: a proxy or a client may have sent it again."""
+
+    __slots__ = ("asking", "owed", "told")
+
+    def __init__(self) -> None:
+        self.asking = 0
+        self.told = False  # one of them was told that it holds the key
+        self.owed = False  # the store may hold it for one that has gone
+
+
 class Waiting:
     """All waits of this process."""
 
@@ -103,6 +114,7 @@ class Waiting:
         self._waits: dict[tuple[str, str], _Wait] = {}
         self._each: dict[str, int] = {}
         self._ending: dict[tuple[str, str], asyncio.Task[Any]] = {}  # claims that are being handed back
+        self._copies: dict[tuple[str, str], _Copies] = {}
         self._draining = False
 
     def __len__(self) -> int:
@@ -115,7 +127,41 @@ class Waiting:
         Raises `Disconnected` once the client has gone (then nothing is held for it), `RateLimited` where no more can
         wait, and `StoreUnavailable` if the service is about to end or the store was the last word.
         """
-        await self.settled(claim)
+        await self.begin(claim)
+        outcome: Held | Contended | None = None
+        try:
+            outcome = await self._wait(claim, wait=wait, who=who, receive=receive)
+            return outcome
+        finally:
+            self.end(claim, outcome)
+
+    async def begin(self, claim: Claim) -> None:
+        """A request asks for this claim; `end` has to follow. A copy of it that is being handed back is waited for, or
+        this one would be told that it holds what is given back."""
+        key = claim.key, claim.token
+        while self._ending and (ending := self._ending.get(key)) is not None:
+            await asyncio.wait([ending])
+        self._count(key)
+
+    def _count(self, key: tuple[str, str]) -> None:
+        copies = self._copies.get(key)
+        if copies is None:
+            copies = self._copies[key] = _Copies()
+        copies.asking += 1
+
+    def end(self, claim: Claim, outcome: object) -> None:
+        """That request is answered with this outcome, or with an error. The last copy settles what is owed."""
+        key = claim.key, claim.token
+        copies = self._copies[key]
+        copies.asking -= 1
+        if isinstance(outcome, Held):
+            copies.told = True
+        if not copies.asking:
+            del self._copies[key]
+            if copies.owed and not copies.told:
+                self._hand_back(claim)
+
+    async def _wait(self, claim: Claim, *, wait: float, who: str, receive: Receive) -> Held | Contended:
         env, most = self._env, self._settings.max_wait_slice
         began, until = env.clock.now(), asyncio.get_running_loop().time() + min(wait, most)
         goes_on = wait >= most  # who may be kept no longer than that is about to come back for the rest
@@ -130,11 +176,6 @@ class Waiting:
             found = self._begin(claim, wait=left, who=who, unsure=unsure)
         await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
         return await self._answer(found, began=began)
-
-    async def settled(self, claim: Claim) -> None:
-        """Return once no grant of this claim is being handed back: a copy of it must not be told of that one."""
-        while self._ending and (ending := self._ending.get((claim.key, claim.token))) is not None:
-            await asyncio.wait([ending])
 
     def drain(self) -> None:
         """Let nobody wait any more: claims that are being asked are answered, all others told to ask elsewhere."""
@@ -169,7 +210,7 @@ class Waiting:
         if isinstance(outcome, Contended):
             return (outcome if outcome.ended else None), False
         if has_gone(receive):
-            self._hand_back(claim)
+            self._owe(claim)
             raise Disconnected
         return outcome, False
 
@@ -185,6 +226,7 @@ class Waiting:
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
         self._waits[claim.key, claim.token] = new
+        self._count((claim.key, claim.token))
         self._each[who] = self._each.get(who, 0) + 1
         new.task.add_done_callback(lambda _: self._ended(new))
         return new
@@ -202,7 +244,7 @@ class Waiting:
             raise
         finally:
             if lost:
-                self._hand_back(claim)
+                self._owe(claim)
         return won
 
     async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None, goes_on: bool) -> None:
@@ -248,14 +290,14 @@ class Waiting:
             del self._each[wait.who]
         for woken in wait.listeners:
             _wake(woken)
-        if wait.hold() is None or (wait.heard.retiring and not wait.listeners):
-            self._forget(wait)
-        if wait.task.cancelled():
-            return
-        error = wait.task.exception()  # seen: whoever listens is told of it, and nobody may
         alone = wait.heard.retiring and not wait.listeners
+        # An exception is seen here: whoever listens is told of it, and nobody may.
+        error = None if wait.task.cancelled() else wait.task.exception()
         if alone and isinstance(error, StoreUnavailable) and error.applied is not False:
-            self._hand_back(wait.claim)
+            self._owe(wait.claim)
+        if alone or wait.hold() is None:
+            self._forget(wait)
+        self._count_out(wait)
 
     def _give_up(self, wait: _Wait) -> None:
         """Nobody listens to it any more: what it has won, or wins yet, is handed back."""
@@ -266,19 +308,26 @@ class Waiting:
 
     def _forget(self, wait: _Wait) -> None:
         """It is over, and nobody was told of what it won."""
-        self._take_out(wait)
         hold = wait.hold()
         if hold is not None and not wait.settled:
             wait.settled = True
-            self._end(wait.claim, engine.drop(self._store, self._env, hold, wait.claim))
+            hold.end("released")
+            self._env.lines.block_ended(hold.key, hold.owner, hold=hold)
+            self._owe(wait.claim)
+        self._take_out(wait)
+
+    def _owe(self, claim: Claim) -> None:
+        """The store may hold the key for a request that has gone: hand it back, unless a copy of it is answered yet."""
+        copies = self._copies.get((claim.key, claim.token))
+        if copies is None:
+            self._hand_back(claim)
+        else:
+            copies.owed = True
 
     def _hand_back(self, claim: Claim) -> None:
-        """Abandon what the store may have granted to a claim of which nobody is told."""
-        self._end(claim, hand_back(self._store, self._env, claim))
-
-    def _end(self, claim: Claim, work: Coroutine[Any, Any, None]) -> None:
         key = claim.key, claim.token
-        task = self._ending[key] = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(hand_back(self._store, self._env, claim))
+        self._ending[key] = task
 
         def ended(_: object) -> None:
             if self._ending.get(key) is task:
@@ -290,6 +339,13 @@ class Waiting:
         key = wait.claim.key, wait.claim.token
         if self._waits.get(key) is wait:  # else another copy has begun anew
             del self._waits[key]
+        self._count_out(wait)
+
+    def _count_out(self, wait: _Wait) -> None:
+        """It asks no more, and nobody will be told of what it won."""
+        if wait.counts and wait.task.done() and self._waits.get((wait.claim.key, wait.claim.token)) is not wait:
+            wait.counts = False
+            self.end(wait.claim, None)
 
     async def _answer(self, wait: _Wait, *, began: float) -> Held | Contended:
         clock = self._env.clock

@@ -109,6 +109,7 @@ class Stage:
         """Nobody is waited for, counted, or stands in a line."""
         waiting = self.service.waiting
         assert (len(waiting), waiting._each, self.service.env.lines.waiting("k")) == (0, {}, 0)
+        assert (waiting._copies, waiting._ending) == ({}, {})
 
 
 @pytest.mark.parametrize("in_line", [False, True], ids=["free", "held"])
@@ -149,6 +150,54 @@ def _vanish_at(turn: int, *, chance: random.Random, in_line: bool) -> bool:
 
     stage.play(work())
     return not talk.gone
+
+
+@pytest.mark.parametrize("wait", [0, 60_000])
+@pytest.mark.parametrize("slowness", range(12))
+def test_a_copy_of_a_claim_whose_first_sender_vanished_is_told_the_truth(slowness: int, wait: int) -> None:
+    """O5, O6, C165: a client is cut at any turn and sends its claim again in the same one, as a proxy does. If the copy
+    is told that it holds the key it does, and what was won for the cut request is not taken from it."""
+    gone, turn, granted = True, 0, 0
+    while gone:
+        turn += 1
+        gone, answer = _repeat_at(turn, chance=random.Random(slowness), wait=wait)
+        granted += answer["acquired"]
+        assert turn < 1_000
+    assert granted
+
+
+def _repeat_at(turn: int, *, chance: random.Random, wait: int) -> tuple[bool, Any]:
+    """Play it once; whether the first sender was cut before its answer, and the answer to the copy."""
+    stage = Stage(chance)
+    claim = {"key": "k", "ttlMs": TTL, "token": "t" * 32}
+    first = Conversation(stage.app, "/v1/locks/acquire", {**claim, "waitMs": 60_000})
+    copy = Conversation(stage.app, "/v1/locks/acquire", {**claim, "waitMs": wait})
+    tasks: list[asyncio.Task[Any]] = []
+
+    def cut() -> None:
+        first.vanish()
+        tasks.append(stage.loop.create_task(copy.run()))
+
+    async def work() -> None:
+        holder, begun = stage.ask({"key": "k", "ttlMs": TTL})
+        await begun
+        token = holder.answer["token"]
+        stage.loop.at_turn(
+            stage.loop.turn + 10, lambda: tasks.append(stage.loop.create_task(stage.release("k", token)))
+        )
+        stage.loop.at_turn(stage.loop.turn + turn, cut)
+        tasks.append(stage.loop.create_task(first.run()))
+        await asyncio.sleep(QUIET)
+        await asyncio.gather(*tasks)
+        if copy.answer["acquired"]:
+            assert await stage.release("k", claim["token"]), "it was told that it holds the key"
+        elif not first.gone:
+            assert await stage.release("k", first.answer["token"])
+        assert await stage.is_free("k")
+        stage.is_quiet()
+
+    stage.play(work())
+    return first.gone, copy.answer
 
 
 class Crowd:
