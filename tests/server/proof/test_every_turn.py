@@ -169,7 +169,7 @@ def test_a_copy_of_a_claim_whose_first_sender_vanished_is_told_the_truth(slownes
 def _repeat_at(turn: int, *, chance: random.Random, wait: int) -> tuple[bool, Any]:
     """Play it once; whether the first sender was cut before its answer, and the answer to the copy."""
     stage = Stage(chance)
-    claim = {"key": "k", "ttlMs": TTL, "token": "t" * 32}
+    claim: dict[str, Any] = {"key": "k", "ttlMs": TTL, "token": "t" * 32}
     first = Conversation(stage.app, "/v1/locks/acquire", {**claim, "waitMs": 60_000})
     copy = Conversation(stage.app, "/v1/locks/acquire", {**claim, "waitMs": wait})
     tasks: list[asyncio.Task[Any]] = []
