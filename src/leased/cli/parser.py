@@ -189,8 +189,8 @@ def _add_store(commands: argparse._SubParsersAction[Parser]) -> None:
         summary="run the contract checks of all stores on this one",
         usage="[URL]",
         epilog=(
-            "It uses keys of its own and takes a minute or so. Run it on a new or unusual store first.\nChecks that need "
-            "a clock which can be set, or a store that nobody else uses, are shown as `not run`."
+            "It uses keys of its own and takes a minute or so. Run it on a new or unusual store first.\n"
+            "Checks that need a clock which can be set, or a store that nobody else uses, are shown as `not run`."
         ),
     )
     schema = _command(

@@ -123,7 +123,8 @@ class World:
     `numbers` says what a fencing token is above: the key's last one or that of the whole store. `marks` says where an
     ended token is remembered: with its key, as that is the only one it is ever for, or by itself. `size` counts the
     records and marks that the store keeps. `lasting` says that data outlives the clients, `closable` that a client
-    refuses calls once closed. `longest_key` is how many characters a key may have here. `before_end` runs when the check is over, `end` when all clients are closed.
+    refuses calls once closed. `longest_key` is how many characters a key may have here. `before_end` runs when the
+    check is over, `end` when all clients are closed.
     """
 
     face: Face
