@@ -6,6 +6,7 @@ A wait outlives the request that began it by a moment, so that a client who is t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -30,9 +31,10 @@ RETRY_AFTER = 1.0
 class _Heard:
     """The store of one wait: it keeps what was last said to the claim, and ends the wait between two questions."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, owe: Callable[[], None]) -> None:
         self._store = store
         self._clock = clock
+        self._owe = owe
         self.outcome: Held | Contended | None = None
         self.asked_at = 0.0
         self.asking = False
@@ -52,6 +54,10 @@ class _Heard:
         finally:
             self.asking = False
             self._go_on()
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        """See `Store`; but copies of the claim may still be answered, so that it is only noted."""
+        self._owe()
 
     def _go_on(self) -> None:
         """Not if the wait is to end: a grant ends it by itself, anything else is where it stops."""
@@ -173,7 +179,14 @@ class Waiting:
             found = self._find(claim)  # a copy of it may have come meanwhile
         if found is None:
             left = FOREVER if goes_on else wait - (env.clock.now() - began)
-            found = self._begin(claim, wait=left, who=who, unsure=unsure)
+            try:
+                found = self._begin(claim, wait=left, who=who, unsure=unsure)
+            except LeasedError as error:
+                if unsure and isinstance(error, StoreUnavailable) and not has_gone(receive):
+                    error.applied = None  # whoever brought the token asks again with it
+                elif unsure:
+                    self._owe(claim)
+                raise
         await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
         return await self._answer(found, began=began)
 
@@ -221,7 +234,7 @@ class Waiting:
         if len(self._waits) >= settings.max_waiters or (who and self._each.get(who, 0) >= settings.max_waiters_each):
             most = settings.max_waiters if len(self._waits) >= settings.max_waiters else settings.max_waiters_each
             raise RateLimited(f"{most} claims wait already, and no more can", retry_after=RETRY_AFTER)
-        heard = _Heard(self._store, self._env.clock)
+        heard = _Heard(self._store, self._env.clock, owe=lambda: self._owe(claim))
         new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER)
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)

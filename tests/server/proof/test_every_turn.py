@@ -61,8 +61,8 @@ class Slow:
 
     async def abandon(self, key: str, token: str, *, timeout: float) -> None:
         await self._pass()
-        await self._lose(None)
         await self.inner.abandon(key, token, timeout=timeout)
+        await self._lose(None)  # one that never arrives, whatever is tried, leaves a lease that ends by its ttl
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -79,6 +79,7 @@ class Stage:
         self.service = Service(
             Settings(store=f"memory:stage-{next(_numbers)}", **settings), clock=SteppedClock(self.loop), store=given
         )
+        self.service.env.chance.seed(chance.random())
         self.app = App(self.service)
 
     def play(self, work: Coroutine[Any, Any, None]) -> None:
