@@ -79,7 +79,8 @@ class Stage:
         self.service = Service(
             Settings(store=f"memory:stage-{next(_numbers)}", **settings), clock=SteppedClock(self.loop), store=given
         )
-        self.service.env.chance.seed(chance.random())
+        its_chance: Any = self.service.env.chance
+        its_chance.seed(chance.random())
         self.app = App(self.service)
 
     def play(self, work: Coroutine[Any, Any, None]) -> None:
