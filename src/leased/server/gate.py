@@ -76,33 +76,56 @@ class _RegistrySilent(Exception):
         self.problem = problem
 
 
+@dataclass(frozen=True, slots=True)
+class _Known(Generic[_T]):
+    """Something that was looked up: when, for which project, and until which instant of the wall clock it is true."""
+
+    value: _T
+    at: float
+    project: str
+    until: float
+
+
 class _Memory(Generic[_T]):
     """What was looked up a moment ago, by name; the oldest makes room."""
 
-    def __init__(self, now: Callable[[], float], *, grace: float) -> None:
+    def __init__(self, *, now: Callable[[], float], wall: Callable[[], float], grace: float) -> None:
         self._now = now
+        self._wall = wall
         self._grace = grace
-        self._known: dict[Any, tuple[_T, float]] = {}
+        self._known: dict[Any, _Known[_T]] = {}
+        self.generation = 0
+        """Rises whenever something is forgotten."""
 
     def get(self, name: Any) -> _T | None:
-        found = self._known.get(name)
-        return found[0] if found is not None and self._now() < found[1] + REMEMBERED_FOR else None
+        return self._within(name, REMEMBERED_FOR)
 
     def get_old(self, name: Any, problem: StoreUnavailable) -> _T:
         """What was known before the registry ceased to answer, or raise that problem."""
-        found = self._known.get(name)
-        if found is None or isinstance(problem, StoreNotUsable) or self._now() >= found[1] + self._grace:
+        found = None if isinstance(problem, StoreNotUsable) else self._within(name, self._grace)
+        if found is None:
             raise problem
-        return found[0]
+        return found
 
-    def put(self, name: Any, value: _T) -> None:
+    def put(self, name: Any, value: _T, *, project: str, generation: int, until: float = math.inf) -> None:
+        """Remember it, unless something was forgotten since that generation: it may be what was true before."""
+        if generation != self.generation:
+            return
         self._known.pop(name, None)
-        self._known[name] = (value, self._now())
+        self._known[name] = _Known(value, self._now(), project, until)
         if len(self._known) > MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
 
-    def clear(self) -> None:
-        self._known.clear()
+    def forget(self, project: str) -> None:
+        self.generation += 1
+        for name in [name for name, one in self._known.items() if one.project == project]:
+            del self._known[name]
+
+    def _within(self, name: Any, seconds: float) -> _T | None:
+        found = self._known.get(name)
+        if found is None or self._now() >= found.at + seconds or self._wall() >= found.until:
+            return None
+        return found.value
 
 
 class AccessGate:
@@ -138,8 +161,8 @@ class AccessGate:
         )
         self._failures = Meter(budgets.failures, now=now)
         self._request_ids = RequestIds(registry, wall=wall)
-        self._principals: _Memory[Principal] = _Memory(now, grace=grace)
-        self._rules: _Memory[Mapping[str, Rule]] = _Memory(now, grace=grace)
+        self._principals: _Memory[Principal] = _Memory(now=now, wall=wall, grace=grace)
+        self._rules: _Memory[Mapping[str, Rule]] = _Memory(now=now, wall=wall, grace=grace)
 
     async def identify(self, authorization: str | None, *, peer: str) -> Principal:
         """See `Gate`. A valid credential is never refused for the failures of others at its address."""
@@ -147,8 +170,9 @@ class AccessGate:
         known = self._principals.get(name)
         if known is not None:
             return known
+        generation = self._principals.generation
         try:
-            principal = await self._identify(authorization)
+            principal, until = await self._identify(authorization)
         except Unauthenticated:
             late = self._failures.take(_network(peer))
             if late > 0:
@@ -156,7 +180,7 @@ class AccessGate:
             raise
         except _RegistrySilent as silence:
             return self._principals.get_old(name, silence.problem)
-        self._principals.put(name, principal)
+        self._principals.put(name, principal, project=principal.project, generation=generation, until=until)
         return principal
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
@@ -193,12 +217,13 @@ class AccessGate:
             await self._tokens.close()
         await self.registry.close()
 
-    def forget(self) -> None:
-        """Look everything up anew: something was changed."""
-        self._principals.clear()
-        self._rules.clear()
+    def forget(self, project: str) -> None:
+        """Look up anew what is of this project: something of it was changed, and look-ups that run may not know."""
+        self._principals.forget(project)
+        self._rules.forget(project)
 
-    async def _identify(self, authorization: str | None) -> Principal:
+    async def _identify(self, authorization: str | None) -> tuple[Principal, float]:
+        """Who it is, and until when at the most."""
         if not authorization:
             raise Unauthenticated("a credential is needed", hint="send the header Authorization: Bearer lk_…")
         scheme, _, credential = authorization.partition(" ")
@@ -208,7 +233,7 @@ class AccessGate:
         if not credential.startswith(PREFIX):
             if self._tokens is None:
                 raise Unauthenticated("the credential is no API key", hint="tokens are not set up on this service")
-            return await self._tokens.identify(credential)
+            return await self._tokens.identify(credential), math.inf
         key = read_key(credential)
         if key is None:
             raise Unauthenticated("the API key is not valid")
@@ -222,7 +247,7 @@ class AccessGate:
             raise Unauthenticated("the API key was revoked", hint="ask an admin of the project for a new one")
         if found.expires_at is not None and self.wall() >= found.expires_at:
             raise Unauthenticated("the API key has expired", hint="ask an admin of the project for a new one")
-        return found.principal()
+        return found.principal(), math.inf if found.expires_at is None else found.expires_at
 
     async def _use_budgets(self, principal: Principal, action: Action, *, count: int) -> None:
         """Count the request against its project and, as an attempt, its member: against both or, refused, neither."""
@@ -242,12 +267,13 @@ class AccessGate:
         """The rules by operation; empty where there is no rule set. What cannot be used any more denies."""
         known = self._rules.get(project)
         if known is None:
+            generation = self._rules.generation
             try:
                 rule_set = await self.registry.rule_set(project)
             except StoreUnavailable as problem:
                 return self._rules.get_old(project, problem)
             known = {} if rule_set is None else _usable(rule_set)
-            self._rules.put(project, known)
+            self._rules.put(project, known, project=project, generation=generation)
         return known
 
     def _denied(self, principal: Principal, action: Action, *, key: str, reason: str) -> AccessDenied:

@@ -91,7 +91,7 @@ class _Handlers:
         await self._admit(call)
         request: RevokeCredentialRequest = call.request
         credential = await self._management.revoke(call.principal, request.id)
-        self._gate.forget()
+        self._gate.forget(call.principal.project)
         return {"credential": write_credential(credential, now=self._gate.wall())}
 
     async def rule_set(self, call: Call) -> Body:
@@ -101,14 +101,14 @@ class _Handlers:
     async def install(self, call: Call) -> Body:
         await self._admit(call)
         installed = await self._management.install(call.principal, _read(call.request))
-        self._gate.forget()
+        self._gate.forget(call.principal.project)
         return _written(installed)
 
     async def remove(self, call: Call) -> Body:
         await self._admit(call)
         name = call.query.get("name", "")
         await self._management.remove(call.principal, name)
-        self._gate.forget()
+        self._gate.forget(call.principal.project)
         return {"deleted": name}
 
     async def check(self, call: Call) -> Body:

@@ -93,7 +93,7 @@ async def test_what_changes_here_counts_at_once() -> None:
     key = world.key()
     await world.who(key)
     world.registry.kept.clear()
-    world.gate.forget()
+    world.gate.forget("p")
     with pytest.raises(Unauthenticated):
         await world.who(key)
 
@@ -223,7 +223,7 @@ async def test_a_rule_set_counts_soon_and_its_end_opens_again() -> None:
         await world.gate.admit(ADA, "acquire", key="k")
     await world.gate.admit(ADA, "acquire", key="user:ada:k")
     del world.registry.rule_sets["p"]
-    world.gate.forget()
+    world.gate.forget("p")
     await world.gate.admit(ADA, "acquire", key="k")
 
 

@@ -158,7 +158,7 @@ def test_a_hold_whose_right_ended_is_lost_as_denied() -> None:
     with guarded(world, min_ttl=0.1) as service, leased.connect(with_key(service, world.key())) as locks:
         handle = locks.lock("k", ttl=30, renew=False).acquire()
         world.registry.rule_sets["p"] = RuleSet("p", "closing", "false")
-        world.gate.forget()
+        world.gate.forget("p")
         with pytest.raises(AccessDenied):
             handle.renew()
         handle.ensure_held()
@@ -277,7 +277,7 @@ def test_secrets_are_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         say("/metrics", key="canary-of-metrics")
         say("/openapi.json")
         world.registry.broken = True
-        world.gate.forget()
+        world.gate.forget("p")
         say("/v1/locks/acquire", asked)
     inside = [repr(world.registry.kept), repr(world.registry.lines), repr(vars(world.gate))]
     everything = "\n".join([*shown, caplog.text, *inside])
