@@ -124,12 +124,12 @@ def invite(url: str) -> None:
     leased = os.path.relpath(Path(sys.executable).with_name("leased"))
     python = os.path.relpath(sys.executable)
     acquire = '{"key": "hello", "ttlMs": 30000, "waitMs": 5000}'
-    code = f'import leased; print(leased.connect("{url}").lock("hello", wait=20).acquire())'
+    code = f'import leased; print(leased.connect("{url}").lock("hello", wait=40).run(print, "at work"))'
     print(
         "\nOne ran, one was refused. The service goes on until ctrl-c; try it yourself, in another terminal:\n"
         f"  curl -H 'Content-Type: application/json' -d '{acquire}' {url}/v1/locks/acquire\n"
-        f"  {leased} run hello --url {url} --wait 40 -- sleep 20\n"
         f"  {leased} status hello --url {url}\n"
+        f"  {leased} run hello --url {url} --wait 40 -- date     (when that lease ends, after 30 s)\n"
         f"  {python} -c '{code}'\n"
         f"  curl -N {url}/v1/events\n"
         f"  curl {url}/openapi.json",

@@ -156,6 +156,30 @@ def test_tls_and_client_certificates(tmp_path: Path) -> None:
         assert status_of(url, trusting) == {"status": "ok"}
 
 
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_is_served(tmp_path: Path) -> None:
+    """§12: without its key, or missing, a certificate is told as a mistake, with the next step."""
+    place = Place(0, 0, tmp_path)
+    certificates.write(place)
+    for certificate in (str(certificates.certificate_file(place)), "nowhere.pem"):
+        done = run(tmp_path, "--store", "memory:", "--port", "0", "--tls-certificate", certificate)
+        assert done.returncode == 64, done.stderr
+        assert f"{certificate} cannot be used as a certificate" in done.stderr
+        assert "--tls-key" in done.stderr
+
+
+def test_what_others_could_read_on_the_way_is_said(tmp_path: Path) -> None:
+    """§12: secure defaults or a loud warning: an address of the network without TLS is warned of, loopback is not."""
+    options = ("--store", "memory:", "--insecure", "--host")
+    for host, warned in (("0.0.0.0", True), ("127.0.0.1", False)):
+        with serving(tmp_path, *options, host) as (process, _):
+            assert process.stderr is not None
+            assert "nobody is asked" in process.stderr.readline()
+            if warned:
+                assert "there is no TLS" in process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            assert "TLS" not in process.stderr.read()
+
+
 def status_of(url: str, trusting: ssl.SSLContext) -> Any:
     with urllib.request.urlopen(f"{url}/healthz", context=trusting, timeout=PATIENCE) as answer:
         return json.load(answer)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from leased.cli.session import Session
 from leased.errors import StoreNotUsable
-from leased.server.settings import Settings, read_settings
+from leased.server.settings import Settings, is_loopback, read_settings
 from leased.targets import hide_secrets
 
 _NEEDED = ("cel_expr_python", "httptools", "jwt", "msgspec", "uvicorn")
@@ -50,6 +50,8 @@ def _serve(session: Session, settings: Settings) -> int:
         say(f"leased serves {address} from {hide_secrets(settings.store)}; ctrl-c ends it")
         if settings.open:
             say("nobody is asked for credentials: everybody who can connect may do everything")
+        if not settings.tls_certificate and not is_loopback(settings.host):
+            say("there is no TLS: without a proxy that adds it, credentials and tokens cross the network in the clear")
         gc.collect()
         gc.freeze()  # what is here now stays: looking through it again and again would only delay answers
         server.run(sockets=[listening])

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from leased.errors import StoreNotUsable
+from leased.errors import InvalidRequest, StoreNotUsable
 from leased.server.app import App
 from leased.server.connections import Connections
 from leased.server.settings import Settings
@@ -67,6 +67,7 @@ def make_server(app: App, settings: Settings, *, loop: str = "auto") -> Server:
     """A server for that application; `run(sockets=[…])` serves until `should_exit` is set or a signal comes."""
     more: dict[str, Any] = {"http": Connections(settings)}  # anything that makes a protocol will do
     if settings.tls_certificate:
+        _check_certificate(settings)
         more |= {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key or None}
     if settings.tls_client_authority:
         more |= {"ssl_ca_certs": settings.tls_client_authority, "ssl_cert_reqs": ssl.CERT_REQUIRED}
@@ -86,3 +87,19 @@ def make_server(app: App, settings: Settings, *, loop: str = "auto") -> Server:
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return Server(config, drain=app.drain)
+
+
+def _check_certificate(settings: Settings) -> None:
+    """Raise `InvalidRequest` for files that TLS could not begin with."""
+    named = settings.tls_certificate + (f" with {settings.tls_key}" if settings.tls_key else "")
+    try:
+        # Without a password given, the library would ask for one on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_certificate, settings.tls_key or None, password=lambda: ""
+        )
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise InvalidRequest(
+            f"{named} cannot be used as a certificate: {why}",
+            hint="name PEM files: --tls-certificate, and the private key by --tls-key unless it is in the same file",
+        ) from error
