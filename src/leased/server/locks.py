@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -13,7 +14,6 @@ from msgspec.structs import replace
 
 from leased import wire
 from leased.checks import check_prefix
-from leased.cleanup import hand_back
 from leased.env import Env
 from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
 from leased.model import (
@@ -89,23 +89,23 @@ class LockOperations:
     async def acquire(self, call: Call) -> Body:
         """Take the key, or say who has it; with `waitMs` in the line of this service."""
         request: AcquireRequest = call.request
-        principal, env, wait = call.principal, self._env, request.wait_ms
+        principal, wait = call.principal, request.wait_ms
         claim = self._claim(principal, request)
         if self.draining:
             raise shutting_down()
         if claim.request_id is not None:
             await self._bind(principal, claim, request_id=claim.request_id)
         outcome: Held | Contended
-        if wait is UNSET or not wait:
-            outcome = await self._try(claim, brought=request.token is not UNSET)
-        else:
-            who = "" if principal.kind == "local" else f"{principal.project}/{principal.name}"
-            try:
+        try:
+            if wait is UNSET or not wait:
+                outcome = await self._try(claim, brought=request.token is not UNSET)
+            else:
+                who = "" if principal.kind == "local" else f"{principal.project}/{principal.name}"
                 outcome = await self._waiting.acquire(claim, wait=wait / 1000.0, who=who, receive=call.receive)
-            except StoreUnavailable as error:
-                if request.token is UNSET and error.applied is not False:  # nobody can come back for it
-                    env.clock.start(hand_back(self._store, env, claim))
-                raise
+        except (StoreUnavailable, CancelledError) as error:
+            if request.token is UNSET and _may_hold(error):  # nobody can come back for it
+                self._waiting.owe(claim)
+            raise
         return self._answer(principal, request, operation=Acquire(claim), outcome=outcome)
 
     async def _try(self, claim: Claim, *, brought: bool) -> Held | Contended:
@@ -173,7 +173,8 @@ class LockOperations:
             else:
                 asked.append((place, operation))
         if asked:
-            found = await self._many([operation for _, operation in asked])
+            minted = [one.claim for place, one in asked if isinstance(one, Acquire) and members[place].token is UNSET]
+            found = await self._many([operation for _, operation in asked], minted=minted)
             for (place, operation), outcome in zip(asked, found, strict=True):
                 if isinstance(outcome, LeasedError):
                     outcomes[place] = wire.write_error(outcome, request_id=None)
@@ -183,7 +184,7 @@ class LockOperations:
                     self._env.lines.released(operation.key)
         return {"outcomes": outcomes}
 
-    async def _many(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
+    async def _many(self, operations: Sequence[Operation], *, minted: Sequence[Claim]) -> Sequence[Outcome]:
         claims = [operation.claim for operation in operations if isinstance(operation, Acquire)]
         begun: list[Claim] = []
         found: Sequence[Outcome] = ()
@@ -198,7 +199,11 @@ class LockOperations:
                 id(one.claim): out for one, out in zip(operations, found, strict=False) if isinstance(one, Acquire)
             }
             for claim in begun:
-                self._waiting.end(claim, granted.get(id(claim)))
+                outcome = granted.get(id(claim))
+                # Nobody can come back for a token that was made here and never told.
+                if (not found or _may_hold(outcome)) and any(claim is one for one in minted):
+                    self._waiting.owe(claim)
+                self._waiting.end(claim, outcome)
 
     async def force_release(self, call: Call) -> Body:
         """End a lease without its token."""
@@ -331,6 +336,11 @@ _EVENTS = {
     ("renew", "lost"): "lost",
     ("release", "released"): "released",
 }
+
+
+def _may_hold(error: object) -> bool:
+    """Whether the key may be held although that came instead of an answer."""
+    return isinstance(error, CancelledError) or (isinstance(error, StoreUnavailable) and error.applied is not False)
 
 
 def _word(outcome: _Outcome) -> str:

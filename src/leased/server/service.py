@@ -11,6 +11,7 @@ from leased.aio_clock import LoopClock
 from leased.env import Env
 from leased.errors import LeasedError
 from leased.model import Assurance
+from leased.policy import CLEANUP_BUDGET
 from leased.server.events import Events
 from leased.server.locks import LockOperations
 from leased.server.metrics import Metrics
@@ -93,7 +94,8 @@ class Service:
         self.events.end()
 
     async def close(self) -> None:
-        """Close the gate and the store."""
+        """Close the gate and the store, once what nobody wants any more is handed back, or its time is over."""
         self.drain()
+        await self.waiting.settle(min(CLEANUP_BUDGET, self.settings.drain))
         await self.gate.close()
         await self.store.close()

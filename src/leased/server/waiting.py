@@ -55,15 +55,15 @@ class _Heard:
             self.asking = False
             self._go_on()
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
-        """See `Store`; but copies of the claim may still be answered, so that it is only noted."""
-        self._owe()
-
     def _go_on(self) -> None:
         """Not if the wait is to end: a grant ends it by itself, anything else is where it stops."""
         if self.retiring and not isinstance(self.outcome, Held) and self.task is not None:
             # Not at once: a task that cancels itself and then ends without another wait loses what it returns.
             asyncio.get_running_loop().call_soon(self.task.cancel)
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        """See `Store`; but copies of the claim may still be answered, so that it is only noted."""
+        self._owe()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -97,6 +97,11 @@ class _Wait:
             return None
         won = self.task.result()
         return None if isinstance(won, Contended) else won
+
+    def may_hold(self) -> bool:
+        """Whether it ended without anybody knowing what the store did last."""
+        error = self.task.exception() if self.task.done() and not self.task.cancelled() else None
+        return isinstance(error, StoreUnavailable) and error.applied is not False
 
 
 class _Copies:
@@ -150,10 +155,7 @@ class Waiting:
         self._count(key)
 
     def _count(self, key: tuple[str, str]) -> None:
-        copies = self._copies.get(key)
-        if copies is None:
-            copies = self._copies[key] = _Copies()
-        copies.asking += 1
+        self._copies.setdefault(key, _Copies()).asking += 1
 
     def end(self, claim: Claim, outcome: object) -> None:
         """That request is answered with this outcome, or with an error. The last copy settles what is owed."""
@@ -185,7 +187,7 @@ class Waiting:
                 if unsure and isinstance(error, StoreUnavailable) and not has_gone(receive):
                     error.applied = None  # whoever brought the token asks again with it
                 elif unsure:
-                    self._owe(claim)
+                    self.owe(claim)
                 raise
         await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
         return await self._answer(found, began=began)
@@ -195,6 +197,17 @@ class Waiting:
         self._draining = True
         for wait in tuple(self._waits.values()):
             wait.retire()
+
+    async def settle(self, seconds: float) -> None:
+        """After `drain`: wait at most so long until what is asked is answered, and what nobody wants is handed back."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (working := self._working()) and (left := until - loop.time()) > 0:
+            await asyncio.wait(working, timeout=left)
+            await asyncio.sleep(0)  # a grant that nobody wants is handed back by what its end calls
+
+    def _working(self) -> set[asyncio.Task[Any]]:
+        return {wait.task for wait in self._waits.values() if not wait.task.done()} | set(self._ending.values())
 
     def _find(self, claim: Claim) -> _Wait | None:
         """The wait that has begun for this claim already, if it can go on."""
@@ -223,7 +236,7 @@ class Waiting:
         if isinstance(outcome, Contended):
             return (outcome if outcome.ended else None), False
         if has_gone(receive):
-            self._owe(claim)
+            self.owe(claim)
             raise Disconnected
         return outcome, False
 
@@ -234,7 +247,7 @@ class Waiting:
         if len(self._waits) >= settings.max_waiters or (who and self._each.get(who, 0) >= settings.max_waiters_each):
             most = settings.max_waiters if len(self._waits) >= settings.max_waiters else settings.max_waiters_each
             raise RateLimited(f"{most} claims wait already, and no more can", retry_after=RETRY_AFTER)
-        heard = _Heard(self._store, self._env.clock, owe=lambda: self._owe(claim))
+        heard = _Heard(self._store, self._env.clock, owe=lambda: self.owe(claim))
         new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER)
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
@@ -257,7 +270,7 @@ class Waiting:
             raise
         finally:
             if lost:
-                self._owe(claim)
+                self.owe(claim)
         return won
 
     async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None, goes_on: bool) -> None:
@@ -304,12 +317,10 @@ class Waiting:
         for woken in wait.listeners:
             _wake(woken)
         alone = wait.heard.retiring and not wait.listeners
-        # An exception is seen here: whoever listens is told of it, and nobody may.
-        error = None if wait.task.cancelled() else wait.task.exception()
-        if alone and isinstance(error, StoreUnavailable) and error.applied is not False:
-            self._owe(wait.claim)
-        if alone or wait.hold() is None:
+        if alone:
             self._forget(wait)
+        elif wait.hold() is None:
+            self._take_out(wait)  # whoever listens is told of it, unless all of them vanish before
         self._count_out(wait)
 
     def _give_up(self, wait: _Wait) -> None:
@@ -320,16 +331,17 @@ class Waiting:
             wait.retire()
 
     def _forget(self, wait: _Wait) -> None:
-        """It is over, and nobody was told of what it won."""
+        """It is over, and nobody was told of what it won, or may have won."""
         hold = wait.hold()
-        if hold is not None and not wait.settled:
+        if not wait.settled and (hold is not None or wait.may_hold()):
             wait.settled = True
-            hold.end("released")
-            self._env.lines.block_ended(hold.key, hold.owner, hold=hold)
-            self._owe(wait.claim)
+            if hold is not None:
+                hold.end("released")
+                self._env.lines.block_ended(hold.key, hold.owner, hold=hold)
+            self.owe(wait.claim)
         self._take_out(wait)
 
-    def _owe(self, claim: Claim) -> None:
+    def owe(self, claim: Claim) -> None:
         """The store may hold the key for a request that has gone: hand it back, unless a copy of it is answered yet."""
         copies = self._copies.get((claim.key, claim.token))
         if copies is None:
@@ -342,11 +354,7 @@ class Waiting:
         task = asyncio.get_running_loop().create_task(hand_back(self._store, self._env, claim))
         self._ending[key] = task
 
-        def ended(_: object) -> None:
-            if self._ending.get(key) is task:
-                del self._ending[key]
-
-        task.add_done_callback(ended)
+        task.add_done_callback(lambda _: self._ending.pop(key) if self._ending.get(key) is task else None)
 
     def _take_out(self, wait: _Wait) -> None:
         key = wait.claim.key, wait.claim.token
@@ -376,7 +384,8 @@ class Waiting:
             ended = isinstance(outcome, Contended) and outcome.ended
             return Contended(won.status, ended, waited=now - began)
         lease = cast("Held", outcome).lease
-        left = max(lease.left - (now - wait.heard.asked_at), 0.0)
+        # A store that waited itself counts from its grant on: `waited` of it went by before there was a lease.
+        left = min(lease.left, max(lease.waited + lease.left - (now - wait.heard.asked_at), 0.0))
         return Held(replace(lease, left=left, waited=now - began))
 
 

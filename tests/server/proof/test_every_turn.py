@@ -290,3 +290,9 @@ def test_nothing_is_left_by_clients_who_vanish_in_any_order(part: int) -> None:
         grants, vanished = grants + crowd.grants, vanished + crowd.vanished
     assert grants > SEEDS / PARTS / 2  # else this would prove nothing
     assert vanished > SEEDS / PARTS / 2
+
+
+def test_who_vanishes_as_nobody_knows_what_the_store_did_leaves_nothing() -> None:
+    """V3: in this order the client goes in the very turn in which its wait ends with a lost answer."""
+    crowd = Crowd(8766)
+    crowd.stage.play(crowd.run())

@@ -1,0 +1,127 @@
+"""What the store may hold for nobody: handed back when the service ends, and when no one knows the token."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from leased.aio_clock import LoopClock
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.model import Claim, Contended, Held
+from leased.stores.memory import MemoryStore
+from tests.server.running import Running, running
+from tests.server.talking import Caller, ask, until
+
+LONG = 60_000
+
+
+class Watched:
+    """A memory store: answers to acquires can be lost or kept back, abandons take a while, and closed it is no use."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryStore(LoopClock())
+        self.lost = 0
+        self.slow = False
+        self.granting = self.closed = False
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        outcome = await self.inner.acquire(claim, timeout=timeout)
+        if self.slow and isinstance(outcome, Held):
+            self.granting = True
+            await asyncio.sleep(0.3)
+        if self.lost:
+            self.lost -= 1
+            raise StoreUnavailable("lost", applied=None)
+        return outcome
+
+    async def many(self, operations: Any, *, timeout: float) -> Any:
+        outcomes = list(await self.inner.many(operations, timeout=timeout))
+        while self.lost:
+            self.lost -= 1
+            outcomes[self.lost] = StoreUnavailable("lost", applied=None)
+        return outcomes
+
+    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+        if self.slow:
+            await asyncio.sleep(0.1)
+        if self.closed:
+            raise StoreNotUsable("the store was closed")
+        await self.inner.abandon(key, token, timeout=timeout)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def state(self, key: str = "k") -> str:
+        return asyncio.run(self.inner.status(key, timeout=1.0)).state
+
+
+def acquire(service: Running, **more: Any) -> Any:
+    return ask(service.port, "/v1/locks/acquire", {"key": "k", "ttlMs": LONG, **more}).json
+
+
+def is_free(service: Running, key: str = "k") -> bool:
+    return bool(ask(service.port, f"/v1/locks/status?key={key}").json["state"] == "free")
+
+
+@pytest.mark.parametrize("in_line", [False, True])
+def test_what_was_granted_to_one_who_has_gone_is_handed_back_before_the_store_is_closed(in_line: bool) -> None:
+    """V3, V4: the client vanishes while its grant is on its way and the service ends: nothing is left held."""
+    store = Watched()
+    with running(cast("Any", store)) as service:
+        token = acquire(service)["token"] if in_line else ""
+        store.slow = True
+        caller = Caller(service.port, "/v1/locks/acquire", {"key": "k", "ttlMs": LONG, "waitMs": LONG})
+        if in_line:
+            until(lambda: service.call(lambda: len(service.service.waiting)) == 1, what="the wait")
+            ask(service.port, "/v1/locks/release", {"key": "k", "token": token})
+        until(lambda: store.granting, what="the grant")
+        caller.close()
+        until(lambda: len(service.server.server_state.connections) == 0, what="the disconnect")
+        service.stop()
+    assert store.closed
+    assert store.state() == "free"
+
+
+@pytest.mark.parametrize("more", [{}, {"waitMs": 1}])
+def test_a_token_that_nobody_was_told_holds_nothing(more: dict[str, int]) -> None:
+    """O6: the service made the token, and the store's answer was lost: what it may hold is handed back at once."""
+    store = Watched()
+    with running(cast("Any", store)) as service:
+        store.lost = 1_000
+        refused = acquire(service, **more)
+        assert (refused["code"], refused["applied"]) == ("LOCK_STORE_UNAVAILABLE", None)
+        until(lambda: is_free(service), what="a free key")
+
+
+def test_in_a_batch_a_token_that_nobody_was_told_holds_nothing() -> None:
+    """O6: the same in a batch; who brought a token can come back with it, and keeps what it holds."""
+    store = Watched()
+    with running(cast("Any", store)) as service:
+        store.lost = 2
+        members = [
+            {"operation": "acquire", "key": "made", "ttlMs": LONG},
+            {"operation": "acquire", "key": "brought", "ttlMs": LONG, "token": "b" * 32},
+        ]
+        found = ask(service.port, "/v1/locks/batch", {"operations": members}).json["outcomes"]
+        assert [one["applied"] for one in found] == [None, None]
+        until(lambda: is_free(service, "made"), what="a free key")
+        assert not is_free(service, "brought")
+
+
+def test_a_lease_of_a_store_that_waited_itself_is_told_as_long_as_it_is() -> None:
+    """M5: over another service, which waits on its side, the time before the grant is not taken from the lease."""
+    with running() as inner, running(inner.url) as outer:
+        token = acquire(inner)["token"]
+        caller = Caller(outer.port, "/v1/locks/acquire", {"key": "k", "ttlMs": 5_000, "waitMs": LONG})
+        until(lambda: inner.call(lambda: len(inner.service.waiting)) == 1, what="the wait")
+        began = outer.service.clock.now()
+        until(lambda: outer.service.clock.now() > began + 1.0, what="a second")
+        ask(inner.port, "/v1/locks/release", {"key": "k", "token": token})
+        granted = caller.answer().json
+        assert granted["acquired"] is True
+        assert 4_500 < granted["leftMs"] <= 5_000
