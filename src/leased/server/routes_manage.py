@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from leased.checks import shown
-from leased.errors import InvalidRequest
+from leased.errors import AccessDenied, InvalidRequest
 from leased.server.audit import write_line
 from leased.server.calls import Call, Handler, Route
 from leased.server.credentials import RuleSet, Wanted
@@ -77,7 +79,8 @@ class _Handlers:
             scopes=() if request.scopes is UNSET else request.scopes,
         )
         life = None if request.expires_in_ms is UNSET else request.expires_in_ms / 1000.0
-        key, credential = await self._management.create(call.principal, wanted, life=life)
+        with self._denials(call, "create credential", target=f"{wanted.kind}:{wanted.name}"):
+            key, credential = await self._management.create(call.principal, wanted, life=life)
         return {"key": key.text, "credential": write_credential(credential, now=self._gate.wall())}
 
     async def credentials(self, call: Call) -> Body:
@@ -90,7 +93,8 @@ class _Handlers:
     async def revoke(self, call: Call) -> Body:
         await self._admit(call)
         request: RevokeCredentialRequest = call.request
-        credential = await self._management.revoke(call.principal, request.id)
+        with self._denials(call, "revoke credential", target=request.id):
+            credential = await self._management.revoke(call.principal, request.id)
         self._gate.forget(call.principal.project)
         return {"credential": write_credential(credential, now=self._gate.wall())}
 
@@ -131,6 +135,15 @@ class _Handlers:
             call.principal.project, before=before, limit=_number(call, "limit", most=MAX_PAGE)
         )
         return {"lines": [write_line(line) for line in found]}
+
+    @contextmanager
+    def _denials(self, call: Call, action: str, *, target: str) -> Iterator[None]:
+        """What is denied to somebody who may manage, is in the audit log as all that the gate denies."""
+        try:
+            yield
+        except AccessDenied as error:
+            self._gate.audit.denied(call.principal, action, target=target, detail=error.message)
+            raise
 
     async def _admit(self, call: Call) -> None:
         await self._gate.admit(call.principal, "manage")

@@ -1,5 +1,6 @@
 """Managing over HTTP: credentials, the rule set and the audit log, by whoever may, of his own project."""
 
+import asyncio
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -214,6 +215,19 @@ def test_an_admin_hands_out_no_more_than_he_has(site: Site) -> None:
     for target in (site.owner, full):
         assert site.ask("POST", "credentials/revoke", {"id": target.id}, key=admin)[0] == 403
     assert site.ask("POST", "credentials", {"kind": "member", "name": "x", "role": "admin"}, key=admin)[0] == 200
+
+
+def test_what_an_admin_is_denied_is_in_the_audit_log(site: Site) -> None:
+    """A5, SEC14: who reaches for more than he has leaves a line, though he may manage."""
+    admin = site.world.key("member", "adam", role="admin")
+    assert site.ask("POST", "credentials", {"kind": "member", "name": "x", "role": "owner"}, key=admin)[0] == 403
+    other = site.world.key("member", "ann", role="admin")
+    assert site.ask("POST", "credentials/revoke", {"id": site.owner.id}, key=other)[0] == 403
+    asyncio.run_coroutine_threadsafe(site.world.gate.audit.flush(), site.service.loop).result(10.0)
+    assert [(line.actor, line.action, line.target) for line in site.world.registry.lines] == [
+        ("member:adam", "denied create credential", "member:x"),
+        ("member:ann", "denied revoke credential", site.owner.id),
+    ]
 
 
 def test_a_hold_outlives_the_right_to_it(site: Site) -> None:
