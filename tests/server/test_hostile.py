@@ -119,6 +119,30 @@ def test_pipelined_operations_are_answered_in_order(service: Running) -> None:
     assert said.count(b"connection: close") == 1
 
 
+def test_a_client_that_vanishes_with_a_second_request_behind_its_wait_gets_nothing(service: Running) -> None:
+    """V3, C165: what stands behind a wait in one packet does not hide that the client has gone."""
+    token = ask(service.port, "/v1/locks/acquire", {"key": "behind", "ttlMs": 60_000}).json["token"]
+    body = b'{"key":"behind","ttlMs":60000,"waitMs":20000}'
+    data = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    waiting = service.service.waiting
+    with closing(socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE)) as gone:
+        gone.sendall(data + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        until(lambda: service.call(lambda: len(waiting)) == 1, what="the wait")
+    until(lambda: service.call(lambda: len(waiting)) == 0, what="an empty line")
+    ask(service.port, "/v1/locks/release", {"key": "behind", "token": token})
+    assert ask(service.port, "/v1/locks/status?key=behind").json["state"] == "free"
+
+
+def test_few_requests_stand_behind_one_that_waits(service: Running) -> None:
+    """SEC12: whoever sends more and more behind a wait is cut, and leaves the line."""
+    token = ask(service.port, "/v1/locks/acquire", {"key": "heap", "ttlMs": 60_000}).json["token"]
+    body = b'{"key":"heap","ttlMs":60000,"waitMs":20000}'
+    data = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    assert all_that_comes(service.port, data + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20) == b""
+    until(lambda: service.call(lambda: len(service.service.waiting)) == 0, what="an empty line")
+    ask(service.port, "/v1/locks/release", {"key": "heap", "token": token})
+
+
 def test_a_body_has_a_most(service: Running) -> None:
     """SEC12: 64 KiB of body are read, more is refused as soon as that is known, whether its length is told or not."""
     inside = b'{"key":"%s","ttlMs":1000}' % (b"k" * 300)
@@ -142,7 +166,8 @@ def test_a_head_has_a_most(service: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "begun", [b"", b"POST /v1", HEAD, HEAD + LENGTH + b"\r\n", HEAD + LENGTH + b"\r\n" + BODY[:-1]]
+    "begun",
+    [b"", b"\r\n", b"\r\n\r\nPOST", b"POST /v1", HEAD, HEAD + LENGTH + b"\r\n", HEAD + LENGTH + b"\r\n" + BODY[:-1]],
 )
 def test_a_client_that_is_too_slow_is_cut(service: Running, begun: bytes) -> None:
     """SEC12: a request that does not come to its end in time, wherever it stopped, keeps no connection."""

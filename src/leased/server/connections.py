@@ -10,11 +10,13 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from leased.server.requests import MAX_BODY
 from leased.server.settings import Settings
 
 MAX_HEAD = 16 * 1024
 """Bytes of a request's line and headers."""
 
+_MOST_BEHIND = 8  # requests that stand behind the one that is worked on
 _LOOK_EVERY = 0.5
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 _OK = STATUS_LINE[200] + b"content-type: application/json\r\n"
@@ -72,6 +74,7 @@ class Connection(HttpToolsProtocol):
         self._all = all_of_them
         self._in_head = self._in_request = False
         self._head_size = 0
+        self._running: Any = None
         self.deadline = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -90,23 +93,33 @@ class Connection(HttpToolsProtocol):
                         plain.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget it. Whoever works on a request of it hears of that, also if others stand behind that request."""
         self._all.discard(self)
         super().connection_lost(exc)
+        running = self._running
+        if running is not None and running is not self.cycle:
+            running.disconnected = running.disconnected or not running.response_complete
+            running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Read on. A request that is not whole yet has until its deadline."""
         if self._in_head:
             self._head_size += len(data)
         super().data_received(data)
-        if not self._in_request:
-            self.deadline = math.inf
-        elif self._in_head and self._head_size > MAX_HEAD:
+        if self._in_head and self._head_size > MAX_HEAD:
             self.send_400_response("the head of the request is too long")
-        elif self.deadline == math.inf:
+        elif self.deadline == math.inf and (self._in_request or not self._works()):  # a blank line begins nothing
             self.deadline = self.loop.time() + self._all.patience
+        if len(self.pipeline) > _MOST_BEHIND:
+            self.transport.abort()
+        elif self.pipeline:
+            self.flow.resume_reading()  # or the end of the connection would not be noticed
+
+    def _works(self) -> bool:
+        return self._running is not None and not self._running.response_complete
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
         cycle.scope["leased.connection"] = self, cycle
         super()._start_asgi_task(cycle, app)
 
@@ -141,9 +154,16 @@ class Connection(HttpToolsProtocol):
             raise ValueError("the head of the request is too long")  # uvicorn answers 400 and closes
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """More of its body. Behind another request no more is kept than a body may have."""
+        super().on_body(body)
+        if self.pipeline and len(self.cycle.body) > MAX_BODY:
+            self.transport.abort()
+
     def on_message_complete(self) -> None:
         """All of it is there."""
         self._in_request = False
+        self.deadline = math.inf
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
