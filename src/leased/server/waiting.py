@@ -152,9 +152,6 @@ class Waiting:
         key = claim.key, claim.token
         while self._ending and (ending := self._ending.get(key)) is not None:
             await asyncio.wait([ending])
-        self._count(key)
-
-    def _count(self, key: tuple[str, str]) -> None:
         self._copies.setdefault(key, _Copies()).asking += 1
 
     def end(self, claim: Claim, outcome: object) -> None:
@@ -252,7 +249,7 @@ class Waiting:
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
         self._waits[claim.key, claim.token] = new
-        self._count((claim.key, claim.token))
+        self._copies.setdefault((claim.key, claim.token), _Copies()).asking += 1
         self._each[who] = self._each.get(who, 0) + 1
         new.task.add_done_callback(lambda _: self._ended(new))
         return new
