@@ -434,9 +434,11 @@ def test_holders_and_waiters_share_few_connections(raw: Raw, make: Make, postgre
             assert step(store.release(held.key, held.token, timeout=5))
         for waiter in waiters:
             waiter.result()
-    mine = raw.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leased'").fetchone()
-    assert mine is not None
-    assert mine[0] <= 2
+    give_up_at = time.monotonic() + 10.0  # connections of tests before this one may still be ending
+    while raw.execute("SELECT count(*) > 2 FROM pg_stat_activity WHERE application_name = 'leased'").fetchone() != (
+        False,
+    ):
+        assert time.monotonic() < give_up_at
 
 
 def test_a_server_that_may_not_write_is_no_contention(raw: Raw, make: Make, postgres_server: Server) -> None:
