@@ -122,7 +122,7 @@ def test_pipelined_operations_are_answered_in_order(service: Running) -> None:
 def test_a_client_that_vanishes_with_a_second_request_behind_its_wait_gets_nothing(service: Running) -> None:
     """V3, C165: what stands behind a wait in one packet does not hide that the client has gone."""
     token = ask(service.port, "/v1/locks/acquire", {"key": "behind", "ttlMs": 60_000}).json["token"]
-    body = b'{"key":"behind","ttlMs":60000,"waitMs":20000}'
+    body = b'{"key":"behind","ttlMs":60000,"waitMs":60000}'
     data = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     waiting = service.service.waiting
     with closing(socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE)) as gone:
@@ -136,7 +136,7 @@ def test_a_client_that_vanishes_with_a_second_request_behind_its_wait_gets_nothi
 def test_few_requests_stand_behind_one_that_waits(service: Running) -> None:
     """SEC12: whoever sends more and more behind a wait is cut, and leaves the line."""
     token = ask(service.port, "/v1/locks/acquire", {"key": "heap", "ttlMs": 60_000}).json["token"]
-    body = b'{"key":"heap","ttlMs":60000,"waitMs":20000}'
+    body = b'{"key":"heap","ttlMs":60000,"waitMs":60000}'
     data = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     assert all_that_comes(service.port, data + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20) == b""
     until(lambda: service.call(lambda: len(service.service.waiting)) == 0, what="an empty line")

@@ -88,7 +88,7 @@ def site() -> Iterator[tuple[World, Running]]:
             assert send(service, "POST /v1/locks/acquire", taken, bob).json["acquired"]
         assert send(service, "POST /v1/locks/release", {"key": FREE, "token": f"bob{FREE:x>16}"}, bob).json["released"]
         world.registry.rule_sets["p"] = RuleSet("p", "ops", rules, rules)
-        service.call(world.gate.forget)
+        service.call(lambda: world.gate.forget("p"))
         yield world, service
 
 
