@@ -274,4 +274,4 @@ def heard(stream: socket.socket) -> bytes:
 @pytest.fixture(autouse=True)
 def _linux() -> None:
     if not Path("/proc/self/cmdline").exists():
-        pytest.skip("what processes are called with is read from /proc")
+        pytest.skip("what processes are called with is read from /proc")  # never in CI, which is Linux
