@@ -39,6 +39,13 @@ class Watched:
     def grant(self, key: str, **terms: Any) -> leased.Handle:
         return self.locks.lock(key, **terms).acquire()
 
+    def grant_soon(self, key: str, **terms: Any) -> leased.Handle:
+        """A server may show the time as it was to one more question or two after its clock was set."""
+        give_up_at = time.monotonic() + SOON
+        while (handle := self.locks.lock(key, **terms).try_acquire()) is None:
+            assert time.monotonic() < give_up_at
+        return handle
+
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR, 2.0, -2.0])
 def test_a_step_is_told_and_fencing_tokens_rise(server: Server, moving_clock: MovingClock, step: float) -> None:
@@ -72,7 +79,7 @@ def test_a_lease_ended_by_a_step_is_lost_to_its_holder_and_fenced_off(
     watched = Watched(server)
     held = watched.grant("k", ttl=60)
     moving_clock.step(HOUR)
-    successor = watched.grant("k", ttl=60)
+    successor = watched.grant_soon("k", ttl=60)
     assert successor.fencing_token > held.fencing_token
     renewed = held.renew()
     assert not renewed
