@@ -1,0 +1,110 @@
+"""The value that stands for a key: its record and the marks of ended tokens, as JSON. It decides nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from leased.checks import shown
+from leased.errors import StoreNotUsable
+from leased.stores._sql_record import NEVER_GRANTED, REPLAY, RETENTION, SECOND, Record
+from leased.stores._sql_rules import Effect
+
+_FORMAT = 1
+
+
+class Mark(NamedTuple):
+    """Why a token has ended, and until when, in µs since the epoch, that is remembered."""
+
+    reason: str
+    until: int
+
+
+class Kept(NamedTuple):
+    """What a value says: the record, and the marks by token."""
+
+    record: Record | None = None
+    marks: Mapping[bytes, Mark] = {}
+
+    def after(self, effect: Effect, *, now: int) -> Kept:
+        """What is to be written for an effect: marks that are over go, of others the first reason stays."""
+        marks = {token: mark for token, mark in self.marks.items() if mark.until > now}
+        for token, reason in effect.marks:
+            known = marks.get(token)
+            marks[token] = Mark(known.reason if known else reason, now + REPLAY)
+        return Kept(effect.record, marks)
+
+    @property
+    def forget_at(self) -> float:
+        """From when on nobody needs it, in seconds since the epoch."""
+        record = self.record or NEVER_GRANTED
+        granted = max(record.free_at, record.expires_at) + RETENTION if record.fencing_token else 0
+        return max(granted, *(mark.until for mark in self.marks.values()), 0) / SECOND
+
+
+def write(kept: Kept) -> bytes:
+    """The value for a record and its marks."""
+    record = kept.record or NEVER_GRANTED
+    fields: dict[str, Any] = {
+        "format": _FORMAT,
+        "token": None if record.token is None else record.token.hex(),
+        "owner": None if record.owner is None else record.owner.decode(errors="replace"),
+        "heldBy": record.held_by.decode(errors="replace"),
+        "metadata": record.metadata.decode(errors="replace"),
+        "fencingToken": record.fencing_token,
+        "renewal": record.renewal,
+        "acquiredAt": record.acquired_at,
+        "expiresAt": record.expires_at,
+        "freeAt": record.free_at,
+        "deadline": record.deadline,
+        "ttl": record.ttl,
+        "holdAtLeast": record.hold_at_least,
+        "lockDelay": record.lock_delay,
+        "late": record.late,
+        "forced": record.forced,
+        "markedUntil": record.marked_until,
+    }
+    if kept.marks:
+        fields["ended"] = {token.hex(): [mark.reason, mark.until] for token, mark in kept.marks.items()}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def read(key: str, value: bytes) -> Kept:
+    """What a value says; `StoreNotUsable` for one that `leased` has not written."""
+    try:
+        fields = json.loads(value)
+        if fields["format"] != _FORMAT:
+            raise StoreNotUsable(
+                f"the record of {shown(key)!r} has the format {shown(str(fields['format']))}, which is not known here",
+                hint="a newer release wrote it: use that one",
+            )
+        return _kept(fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreNotUsable(
+            f"what stands for {shown(key)!r} is no record of leased", hint="give leased a place of its own"
+        ) from error
+
+
+def _kept(fields: dict[str, Any]) -> Kept:
+    token, owner = fields["token"], fields["owner"]
+    record = Record(
+        token=None if token is None else bytes.fromhex(token),
+        owner=None if owner is None else owner.encode(),
+        held_by=fields["heldBy"].encode(),
+        metadata=fields["metadata"].encode(),
+        fencing_token=int(fields["fencingToken"]),
+        renewal=int(fields["renewal"]),
+        acquired_at=int(fields["acquiredAt"]),
+        expires_at=int(fields["expiresAt"]),
+        free_at=int(fields["freeAt"]),
+        deadline=int(fields["deadline"]),
+        ttl=int(fields["ttl"]),
+        hold_at_least=int(fields["holdAtLeast"]),
+        lock_delay=int(fields["lockDelay"]),
+        late=bool(fields["late"]),
+        forced=bool(fields["forced"]),
+        marked_until=int(fields["markedUntil"]),
+    )
+    marks = fields.get("ended", {}).items()
+    return Kept(record, {bytes.fromhex(ended): Mark(str(reason), int(until)) for ended, (reason, until) in marks})
