@@ -305,7 +305,7 @@ class CasStore:
         if step.token is not None:
             if isinstance(answer, Held):
                 answer = self._watcher.believed(answer, token=step.token)
-            else:
+            elif not isinstance(answer, Lost) or not self._watcher.doubted(step.token):  # what is doubted stays so
                 self._watcher.forget(step.token)
         step.settle(answer)
 
