@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from email.utils import parsedate_to_datetime
 
 from leased.observe import report_store
 from leased.store import Clock
@@ -56,3 +57,12 @@ class ClientClock:
             data = {"off": round(off, 3), "allowed": self._most}
             report_store(self._options.observer, "clock_warning", store=self._shown, data=data)
         self._off = off
+
+
+def read_date(wall: ClientClock, date: str, *, asked_at: float) -> None:
+    """Take note of the `Date` of an answer of HTTP, which is cut to whole seconds; one that cannot be read is none."""
+    try:
+        earliest = parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return
+    wall.read(earliest, earliest + 1.0, asked_at=asked_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leased.stores._drivers import driver
@@ -18,12 +18,14 @@ class NotHttp(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered. `keep`: another request may follow on this connection. `location`: where it says to go."""
+    """What was answered. `keep`: another request may follow on this connection. `location`: where it says to go.
+    `date`: the time there, as HTTP writes it, in whole seconds."""
 
     status: int
     body: bytes
     keep: bool
     location: str = ""
+    date: str = ""
 
 
 class Reading:
@@ -85,7 +87,7 @@ class Reading:
     def on_message_begin(self) -> None:
         """As the parser asks: an answer begins, perhaps one that nobody asked for."""
         if self.answer is not None:
-            self.answer = Answer(self.answer.status, self.answer.body, keep=False, location=self.answer.location)
+            self.answer = replace(self.answer, keep=False)
         self._fields.clear()
         self._in_body = False
 
@@ -120,8 +122,8 @@ class Reading:
         return b"content-length" in self._fields or b"transfer-encoding" in self._fields
 
     def _complete(self, *, keep: bool) -> None:
-        location = self._fields.get(b"location", b"").decode("latin-1")
-        self.answer = Answer(self._parser.get_status_code(), bytes(self._body), keep, location)
+        location, date = (self._fields.get(name, b"").decode("latin-1") for name in (b"location", b"date"))
+        self.answer = Answer(self._parser.get_status_code(), bytes(self._body), keep, location, date)
 
 
 class Requests:

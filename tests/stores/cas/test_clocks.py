@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import pytest
 
 from leased.model import Held, Lost
 from leased.policy import valid_until
+from leased.stores._cas_clock import read_date
 from tests.stores.cas.acting import TTL, ask, crew, granted, look, move, refused, release, renew, set_wall, status
 from tests.stores.cas.shelves import Client
 
@@ -117,6 +120,19 @@ def test_what_an_exchange_took_proves_nothing_of_a_clock() -> None:
         client.wall.read(said - 0.4, said + 0.4, asked_at=asked_at)
     assert not client.wall.off
     client.wall.read(wall + 20.6, wall + 21.6, asked_at=asked_at)
+    assert client.wall.off
+
+
+def test_the_date_of_an_answer_is_read() -> None:
+    """It says whole seconds: the server's time lies within that second. What is no date says nothing."""
+    (client,) = crew(0.0)
+    wall = client.clock.wall()
+    for date in ("", "yesterday", format_datetime(datetime.fromtimestamp(wall - 0.4, UTC), usegmt=True)):
+        read_date(client.wall, date, asked_at=client.clock.now())
+        assert not client.wall.off
+    read_date(
+        client.wall, format_datetime(datetime.fromtimestamp(wall - 2.6, UTC), usegmt=True), asked_at=client.clock.now()
+    )
     assert client.wall.off
 
 
