@@ -81,7 +81,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli.serve": COMMAND | {"server.*"},
     "cli.keys": COMMAND | {"server.*"},
     "cli.config": COMMAND | {"server.*"},
-    "cli.administration": COMMAND | {"server.*", "stores._http_url", "stores._http_connection"},
+    "cli.administration": COMMAND
+    | {"server.*", "stores._http_url", "stores._http_connection", "stores._http_strangers"},
     "testing": {"testing.*"},
     "testing.*": {"*"},
 }
