@@ -129,6 +129,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "server.manage_requests": {"msgspec"},
     "server.openapi": {"msgspec"},
     "server.requests": {"msgspec"},
+    "server.mismatches": {"msgspec"},
     "server.routes_manage": {"msgspec"},
     "server.serve": {"uvicorn"},
 }
