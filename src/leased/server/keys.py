@@ -27,6 +27,11 @@ SECRET_LENGTH = 40
 PEPPER_LENGTH = 32
 """Bytes of the key of the hash."""
 
+FORM = (
+    f"it reads lk_, {ID_LENGTH} letters and digits, _, and {SECRET_LENGTH} more; copy all of it, and no blank or quote"
+)
+"""What to tell whoever sent less, or more, than a key."""
+
 _KEY = re.compile(rf"lk_([0-9a-f]{{{ID_LENGTH}}})_([0-9a-f]{{{SECRET_LENGTH}}})")
 _NOBODY = bytes(PEPPER_LENGTH)
 
