@@ -1,4 +1,4 @@
-"""A service whose disk is full: holders lose nothing, nothing happens unrecorded, and afterwards it goes on by itself."""
+"""A service whose disk is full: holders lose nothing, nothing happens unrecorded, then it goes on by itself."""
 
 import resource
 import sys
