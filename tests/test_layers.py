@@ -81,7 +81,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli.serve": COMMAND | {"server.*"},
     "cli.keys": COMMAND | {"server.*"},
     "cli.config": COMMAND | {"server.*"},
-    "cli.administration": COMMAND | {"server.*", "stores._http_url", "stores._http_connection"},
+    "cli.administration": COMMAND
+    | {"server.*", "stores._http_url", "stores._http_connection", "stores._http_strangers"},
     "testing": {"testing.*"},
     "testing.*": {"*"},
 }
@@ -128,6 +129,7 @@ FRAMEWORKS: dict[str, set[str]] = {
     "server.manage_requests": {"msgspec"},
     "server.openapi": {"msgspec"},
     "server.requests": {"msgspec"},
+    "server.mismatches": {"msgspec"},
     "server.routes_manage": {"msgspec"},
     "server.serve": {"uvicorn"},
 }

@@ -57,6 +57,24 @@ def test_on_a_terminal_status_and_list_are_for_people(cli: Cli) -> None:
     handle.release()
 
 
+def test_an_empty_list_says_so_to_people(cli: Cli) -> None:
+    """8: what was looked for, and where; programs get no line for nothing."""
+    for more, words in ([], "no key is held"), (["--prefix", "app:"], "no key that begins with 'app:' is held"):
+        shown = on_terminal(cli, "list", *more)
+        assert shown.finish() == 0
+        assert f"leased: {words} or closed in sqlite:/" in " ".join(shown.screen.split())
+        shown.close()
+        done = cli.run("list", *more)
+        assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_status_of_no_key_names_the_list(cli: Cli) -> None:
+    """11: a key is needed, and there is another command for all of them."""
+    done = cli.run("status")
+    assert (done.returncode, "name the key" in done.stderr, "leased list" in done.stderr) == (USAGE, True, True)
+    assert "the key is empty" in cli.run("status", "").stderr
+
+
 def test_list_is_exact_about_prefixes(cli: Cli) -> None:
     """C145: keys that begin alike have nothing to do with each other, and a prefix is nothing but the beginning."""
     handles = {key: cli.locks.lock(key, ttl=60).acquire() for key in ["job", "job:1", "job:10", "jobs", "Job", "j%b"]}

@@ -53,6 +53,22 @@ def test_the_registry_can_be_named_by_the_environment(cli: Cli) -> None:
     assert cli.run("keys", "list", "--project", "other").stdout == ""
 
 
+def test_only_create_makes_a_registry(cli: Cli) -> None:
+    """C3: a name with a slip in it is told with the next step, and no file is made that would look like a registry."""
+    path = cli.path("registri.db")
+    cli.path("rules.toml").write_text(RULES)
+    for words in (["keys", "list"], ["keys", "revoke", "0" * 12], ["config", "pull"], ["config", "push", "rules.toml"]):
+        done = cli.run(*words, "--registry", str(path))
+        assert (done.returncode, done.stdout) == (UNAVAILABLE, ""), words
+        assert str(path) in done.stderr
+        assert "leased keys create" in done.stderr
+    assert not list(cli.directory.glob("registri*"))
+    missing = cli.path("missing.key")
+    done = cli.run("keys", "list", "--registry", "redis://127.0.0.1:1/0", "--registry-key", str(missing))
+    assert (done.returncode, missing.exists()) == (UNAVAILABLE, False)
+    assert "leased keys create" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -130,6 +146,7 @@ def go_round(cli: Cli, *place: str) -> None:
 
 def test_rules_in_a_registry_file(cli: Cli) -> None:
     """A6: push, pull, diff and delete on the file that a service uses."""
+    cli.data("keys", "create", "--registry", str(cli.path("registry.db")), "--name", "ada")
     go_round(cli, "--registry", str(cli.path("registry.db")))
 
 

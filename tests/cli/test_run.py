@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import leased
+from leased.cli.settings import find_place
 from tests.cli.driving import BUSY, LEASED, LOST, UNAVAILABLE, USAGE, Cli, eventually, processes
 
 SHOW_ENVIRONMENT = 'env > "$here/environment"; touch "$here/ready"; while [ ! -e "$here/enough" ]; do sleep 0.02; done'
@@ -36,6 +37,26 @@ def test_the_command_runs_under_the_lease_and_knows_its_public_facts(cli: Cli) -
     }
     assert json.loads(handle)["token"] not in cli.path("environment").read_text()
     assert not cli.held("job")
+
+
+def test_leased_inside_the_command_finds_the_same_store(cli: Cli) -> None:
+    """8, C1: whatever named the store, and wherever the command works; a nested run of the same key is busy."""
+    del cli.environment["LEASED_URL"]
+    cli.path("leased.toml").write_text('url = "sqlite:named.db"')
+    inner = [*LEASED, "run", "job", "--", "true"]
+    for option in ([], ["--url", "sqlite:relative.db"], ["--url", cli.url]):
+        done = cli.run("run", "job", *option, "--", "env", "-C", "/", *inner)
+        assert (done.returncode, "'job' is held by" in done.stderr) == (BUSY, True), option
+        inner_of_another = ["other" if word == "job" else word for word in inner]
+        assert cli.run("run", "job", *option, "--", "env", "-C", "/", *inner_of_another).stderr == ""
+
+
+def test_a_password_in_the_url_is_not_passed_on(cli: Cli) -> None:
+    """C1, SEC3: the command's environment gets no secret that was not in it."""
+    url = f"{cli.url}?leased_timeout=5"
+    assert find_place(url, {}).to_pass_on() == url
+    for secret in ("https://:lk_secret@host", "postgresql://u:pw@host/db", "mysql://h/d?password=pw"):
+        assert find_place(secret, {}).to_pass_on() is None
 
 
 def test_without_an_owner_none_is_inherited(cli: Cli) -> None:
@@ -73,6 +94,18 @@ def test_a_command_that_is_no_program_is_126(cli: Cli, name: str) -> None:
     done = cli.run("run", "job", "--", f"./{name}")
     assert (done.returncode, cli.file.exists()) == (126, False)
     assert "Permission denied" in done.stderr
+    assert ("hint: it is a directory" if name == "." else "hint: chmod +x ./plain, or") in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("plain", "write ./plain"), ("touch ran && ls", "sh -c 'touch ran && ls'")],
+)
+def test_a_command_that_is_missing_may_have_been_meant_otherwise(cli: Cli, command: str, words: str) -> None:
+    """11: the file is in this directory, or it is a line for a shell: the hint says how to write that."""
+    cli.path("plain").touch(mode=0o755)
+    done = cli.run("run", "job", "--", command)
+    assert (done.returncode, words in done.stderr) == (127, True)
 
 
 @pytest.mark.parametrize(("text", "status"), [("no interpreter line", 126), ("#!/no/such/interpreter\n", 127)])
@@ -83,6 +116,7 @@ def test_a_command_that_fails_to_start_releases_at_once(cli: Cli, text: str, sta
     done = cli.run("run", "job", "--hold-at-least", "60", "--", "./broken")
     assert done.returncode == status
     assert done.stderr.startswith("leased: cannot run './broken': ")
+    assert ("such as #!/bin/sh" if status == 126 else "the interpreter in the first line") in done.stderr
     assert not cli.held("job")
 
 

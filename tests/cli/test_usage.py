@@ -68,7 +68,7 @@ def test_every_subcommand_explains_itself(cli: Cli) -> None:
     ("arguments", "words"),
     [
         (["nonsense"], "there is no command 'nonsense'"),
-        (["status"], "the following arguments are required: KEY"),
+        (["force-release"], "the following arguments are required: KEY"),
         (["status", "a", "b"], "unrecognized arguments: b"),
         (["status", "a", "--prefix", "x"], "there is no option --prefix"),
         (["list", "--pre", "x"], "there is no option --pre"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from leased.errors import InvalidRequest
@@ -38,6 +40,34 @@ def test_other_keys_are_refused_with_their_code(key: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         STRICT.check_key(who("member"), key)
     assert caught.value.code == "LOCK_KEY_INVALID"
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("k" * 129, "has 129 characters; 1 to 128 are allowed"),
+        ("é" * 300, "has 300 characters; 1 to 128 are allowed"),
+        ("", "is empty; 1 to 128 are allowed"),
+        ("a b", "has the character ' ' U+0020 at position 1"),
+        ("a:\n", "has the character U+000A at position 2"),
+    ],
+)
+def test_the_refusal_of_a_key_names_what_is_wrong(key: str, words: str) -> None:
+    """11: the length with its limit, or the character with its place; not both."""
+    with pytest.raises(InvalidRequest, match=re.escape(words)):
+        STRICT.check_key(who("member"), key)
+
+
+def test_durations_are_told_in_seconds_and_in_the_words_of_the_wire() -> None:
+    """11: who calls from Python thinks in seconds, who sends JSON in milliseconds: each finds his own."""
+    with pytest.raises(InvalidRequest) as short:
+        STRICT.check_ttl(who("member"), 1.5)
+    assert "a ttl of 1.5 s is outside 5 s to 86400 s" in short.value.message
+    assert "(ttlMs 1500, outside 5000 to 86400000)" in short.value.message
+    with pytest.raises(InvalidRequest) as long:
+        STRICT.check_terms(who("member"), hold_at_least=0.0, lock_delay=61.0)
+    assert "lock_delay 61 s is above 60 s" in long.value.message
+    assert "(lockDelayMs 61000, above 60000)" in long.value.message
 
 
 def test_any_keys_are_those_of_the_library() -> None:

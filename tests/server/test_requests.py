@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from leased.errors import InvalidRequest
+from leased.server.manage_requests import CreateCredentialRequest
 from leased.server.requests import (
     MAX_DEPTH,
     AcquireRequest,
@@ -118,6 +119,66 @@ def test_a_key_of_a_wrong_length_has_a_code_of_its_own(key: str) -> None:
     """R3: `LOCK_KEY_INVALID`; a key counts characters, so 255 of any kind are allowed (C152)."""
     assert refusal({**LEAST, "key": key}).code == "LOCK_KEY_INVALID"
     assert ACQUIRE.read(json.dumps({**LEAST, "key": "😀" * 255}).encode()).key == "😀" * 255
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({**LEAST, "ttlMs": "30s"}, "ttlMs is '30s'; allowed is a whole number of milliseconds from 1 to 7776000000"),
+        (
+            {**LEAST, "ttlMs": 0},
+            "ttlMs is 0 (0 s); allowed is a whole number of milliseconds from 1 to 7776000000 (0.001 s to 7776000 s)",
+        ),
+        ({**LEAST, "ttlMs": None}, "ttlMs is null; allowed"),
+        ({**LEAST, "ttlMs": 30.5}, "ttlMs is 30.5; allowed"),
+        ({**LEAST, "key": "k" * 300}, "…' (300 characters); allowed is text of 1 to 255 characters"),
+        ({**LEAST, "key": ""}, "key is empty text; allowed"),
+        ({**LEAST, "owner": 3}, "owner is 3; allowed is text of 1 to 255 characters or null"),
+        ({**LEAST, "late": "\x1b[2Jyes"}, "late is '\\\\x1b[2Jyes'; allowed is true or false"),
+        ({**LEAST, "metadata": [1, 2]}, "metadata is a list of 2; allowed is an object"),
+        ({**LEAST, "token": "lk_s3cret"}, "token is text of 9 characters; allowed is text of 16 to 255 characters"),
+        ({**LEAST, "token": 31337}, "token is no text; allowed"),
+        ({"key": "k"}, "the body lacks the member ttlMs, a whole number of milliseconds from 1"),
+        ({**LEAST, "ttl": 30}, "the body has the unknown member 'ttl' (known are key, requestId, ttlMs"),
+        (b"[1]", "the body is a list of 1; allowed is an object"),
+        (b'{"ttlMs": "x", NaN', "ttlMs is something else; allowed"),
+    ],
+)
+def test_a_refusal_says_which_member_what_was_sent_and_what_is_allowed(body: Any, words: str) -> None:
+    """11: in words of the interface, with units; a secret is not repeated."""
+    refused = str(refusal(body))
+    assert words in refused
+    assert "`" not in refused
+    assert "s3cret" not in refused
+    assert "31337" not in refused
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        ({"operation": "look", "key": 3, "token": "t"}, "operations[1].key is 3; allowed is text of 1 to 255"),
+        ({"operation": "look", "key": "a"}, "operations[1] lacks the member token, text of 0 to 255"),
+        ({"operation": "wait"}, "operations[1].operation is 'wait'; allowed is one of abandon, acquire, look"),
+        ({"operation": 3}, "operations[1].operation is 3; allowed is one of abandon"),
+        ({}, "operations[1] lacks the member operation, one of abandon, acquire"),
+        (5, "operations[1] is 5; allowed is an object whose member operation is one of abandon"),
+        ({"operation": "look", "key": "a", "token": "t", "ttlMs": 1}, "operations[1] has the unknown member 'ttlMs'"),
+    ],
+)
+def test_a_refusal_of_a_batch_says_which_operation(operation: Any, words: str) -> None:
+    """11: with its number, from 0."""
+    look = {"operation": "look", "key": "a", "token": "t"}
+    assert words in str(refusal({"operations": [look, operation]}, BATCH))
+
+
+def test_a_refusal_of_a_credential_says_what_there_is() -> None:
+    """11: for the bodies of administrators as well."""
+    reader = Reader(CreateCredentialRequest)
+    assert "kind is 'user'; allowed is one of function, member, service" in str(
+        refusal({"kind": "user", "name": "a"}, reader)
+    )
+    wrong = refusal({"kind": "service", "name": "a", "scopes": ["all"]}, reader)
+    assert "scopes[0] is 'all'; allowed is one of full, locks.manage" in str(wrong)
 
 
 def test_depth_has_an_end() -> None:

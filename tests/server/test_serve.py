@@ -23,9 +23,9 @@ PATIENCE = 30.0
 
 
 @contextmanager
-def serving(directory: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(directory: Path, *options: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process, once it has said where it serves, and that URL."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONWARNINGS": "error"}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONWARNINGS": "error", **variables}
     process = subprocess.Popen(
         [sys.executable, "-m", "leased", "serve", "--port", "0", *options],
         stderr=subprocess.PIPE,

@@ -18,6 +18,7 @@ from leased.server.credentials import RuleSet
 from leased.server.registries import Place
 from leased.server.rule_files import MAX_FILE, read_rule_set, write_rule_set
 from leased.stores._http_connection import trust_of
+from leased.stores._http_strangers import NO_SERVICE, hint_of
 from leased.stores._http_url import Address, read_address
 from leased.targets import Options, read_url
 
@@ -112,14 +113,16 @@ class AtService:
             answer = connection.getresponse()
             text = answer.read(_MOST_ANSWER)
         except (OSError, http.client.HTTPException) as error:
-            raise StoreUnavailable(f"{address} gave no answer: {str(error) or type(error).__name__}") from error
+            raise StoreUnavailable(
+                f"{address} gave no answer: {str(error) or type(error).__name__}", hint=hint_of(error)
+            ) from error
         finally:
             connection.close()
         found = _object(text)
         if found is None or (answer.status != 200 and "code" not in found):
             raise StoreUnavailable(
                 f"{address} answered with HTTP status {answer.status}, and not as a lock service does",
-                hint="is it the right address?",
+                hint=NO_SERVICE,
             )
         if answer.status != 200:
             raise wire.read_error(found, status=answer.status)

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leased.cli.output import local_time, milliseconds, moment, printable, span
+from leased.cli.parser import UsageError
 from leased.cli.session import Session
 from leased.cli.streams import is_terminal, murmur
 from leased.cli.waiting import holder_words
 from leased.errors import InvalidRequest, StoreUnavailable
 from leased.model import Status
 from leased.policy import MAX_FENCING_TOKEN
+from leased.targets import hide_secrets
 
 _REFUSED = 1
 _HEAD = ("KEY", "STATE", "OWNER", "HELD BY", "ENDS IN", "FENCING TOKEN")
@@ -20,6 +22,9 @@ _HEAD = ("KEY", "STATE", "OWNER", "HELD BY", "ENDS IN", "FENCING TOKEN")
 
 def status(session: Session) -> int:
     """Show one key; the exit status does not depend on what it is."""
+    given = session.arguments
+    if given.key is None:
+        raise UsageError("name the key to look at", given.parser.format_usage(), hint="leased list shows them all")
     with session.locks() as locks:
         seen = locks.status(session.arguments.key)
     session.output.record(as_json(seen), _rows(seen))
@@ -28,12 +33,17 @@ def status(session: Session) -> int:
 
 def list(session: Session) -> int:  # noqa: A001  # subcommands and their functions have one name
     """Show every key that is held or closed, in byte order."""
-    with session.locks() as locks:
-        found = locks.list(prefix=session.arguments.prefix)
+    place, prefix = session.place(), session.arguments.prefix
+    with session.locks(place) as locks:
+        found = locks.list(prefix=prefix)
         if session.output.json:
             session.output.lines(as_json(seen) for seen in found)
             return 0
-        session.output.table(_HEAD, [_line(seen) for seen in found])
+        lines = [_line(seen) for seen in found]
+    if not lines:
+        which = f"no key that begins with {prefix!r}" if prefix else "no key"
+        session.output.talk(f"{which} is held or closed in {hide_secrets(place.url)}")
+    session.output.table(_HEAD, lines)
     return 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -117,6 +118,24 @@ def find_command(name: str, environment: Mapping[str, str]) -> OSError | None:
         if found.errno == errno.EACCES:
             problem = found
     return problem
+
+
+def how_to_start(name: str, problem: OSError) -> str | None:
+    """What may help against that error: another way to name the command, or what its file lacks."""
+    file = os.path.isfile(name)
+    if " " in name and not file:
+        return f"there is no shell between: write the words without quotes, or sh -c {shlex.quote(name)}"
+    if problem.errno == errno.ENOEXEC:
+        return "a script begins with a line such as #!/bin/sh; or name its interpreter before it"
+    if os.path.isdir(name):
+        return "it is a directory"
+    if problem.errno == errno.EACCES and file:
+        return f"chmod +x {shlex.quote(name)}, or name its interpreter before it"
+    if problem.errno == errno.ENOENT and file:
+        if "/" not in name:
+            return f"write ./{name} for the file in this directory"
+        return "the interpreter in the first line of the file is not there"
+    return None
 
 
 def _why_not(path: str) -> OSError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -11,7 +12,7 @@ from typing import TypeVar
 from leased.checks import shown
 from leased.cli.session import Session
 from leased.cli.streams import write
-from leased.errors import InvalidRequest
+from leased.errors import InvalidRequest, StoreNotUsable
 from leased.policy import OPERATION_TIMEOUT
 from leased.server.credentials import Credential, Wanted, check_name
 from leased.server.keys import Hasher, pepper_in
@@ -19,6 +20,7 @@ from leased.server.management import Management, all_credentials, new_credential
 from leased.server.principals import Principal
 from leased.server.registries import Opened, Place, open_registry
 from leased.server.registry_file import PUBLIC_PEPPER, write_entry
+from leased.server.registry_names import kind_of, path_of
 
 REGISTRY = "LEASED_SERVE_REGISTRY"
 """The environment variable that names the registry, as it does for `leased serve`."""
@@ -61,17 +63,32 @@ def operator(project: str) -> Principal:
     return Principal(check_name(project, what="project"), "local", user)
 
 
-def with_registry(place: Place, work: Callable[[Management], Awaitable[_T]]) -> _T:
-    """What work returns that is given the registry, which is made first if there is none, and closed afterwards."""
+def with_registry(place: Place, work: Callable[[Management], Awaitable[_T]], *, make: bool = False) -> _T:
+    """What work returns that is given the registry, which is closed afterwards.
+
+    `make`: whether a registry is made where there is none; otherwise that is `StoreNotUsable`.
+    """
+    if not make:
+        _check_exists(place)
 
     async def run() -> _T:
-        opened: Opened = open_registry(place, begin=True, timeout=OPERATION_TIMEOUT)
+        opened: Opened = open_registry(place, begin=make, timeout=OPERATION_TIMEOUT)
         try:
             return await work(Management(opened.registry, opened.hasher, time.time))
         finally:
             await opened.registry.close()
 
     return asyncio.run(run())
+
+
+def _check_exists(place: Place) -> None:
+    """Raise `StoreNotUsable` for a file that is not there: a name with a slip in it must not become a registry."""
+    path = path_of(place.url)
+    if kind_of(place.url) == "sqlite" and not os.path.exists(path):
+        raise StoreNotUsable(
+            f"there is no registry {path!r}",
+            hint="name one that exists, or make it with its first key: leased keys create --registry PATH --name USER",
+        )
 
 
 def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -103,7 +120,7 @@ def _create(session: Session) -> int:
     if given.print_hash:
         return _print_hash(session, by, wanted, life=life)
     path = registry_of(session)
-    key, credential = with_registry(path, lambda registry: registry.create(by, wanted, life=life))
+    key, credential = with_registry(path, lambda registry: registry.create(by, wanted, life=life), make=True)
     facts = {"key": key.text, "credential": write_credential(credential, now=time.time())}
     rows = [("id", credential.id), *_about(credential), ("key", key.text)]
     try:
@@ -138,6 +155,8 @@ def _list(session: Session) -> int:
     if session.output.json:
         session.output.lines(write_credential(one, now=now) for one in found)
         return 0
+    if not found:
+        session.output.talk(f"the project {project} has no keys in this registry")
     session.output.table(_HEAD, [_line(one, now=now) for one in found])
     return 0
 

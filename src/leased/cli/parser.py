@@ -141,7 +141,7 @@ def _add_run(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _add_by_key(commands: argparse._SubParsersAction[Parser]) -> None:
     status = _command(commands, "status", summary="show who holds a key", usage="KEY")
-    status.add_argument("key", metavar="KEY")
+    status.add_argument("key", metavar="KEY", nargs="?")
     listing = _command(commands, "list", summary="show the keys that are held or closed", usage="[--prefix TEXT]")
     listing.add_argument("--prefix", metavar="TEXT", default="", help="only keys that begin exactly like this")
     force = _command(
@@ -245,8 +245,8 @@ def _add_keys(commands: argparse._SubParsersAction[Parser]) -> None:
         summary="make, list and end the API keys of a service",
         usage="create|list|revoke [ID] --registry PATH-OR-URL [options]",
         epilog="It works on the registry itself, also while services run: whoever may write it may do everything. It\n"
-        "is an SQLite file, or postgresql://... or redis://... for replicas of a service, and made if there is none.\n"
-        "A new key is shown once. Services follow within two seconds.\n"
+        "is an SQLite file, or postgresql://... or redis://... for replicas of a service; `create` makes it if there\n"
+        "is none. A new key is shown once. Services follow within two seconds.\n"
         "  leased keys create --registry registry.db --kind member --name ada --group ops:team --expires 90d",
     )
     add = keys.add_argument
@@ -316,10 +316,11 @@ def _handle_epilog(name: str) -> str:
 
 _RUN_EPILOG = """\
 The command is started without a shell, in a process group of its own, with LEASED_KEY, LEASED_FENCING_TOKEN and,
-if --owner names one, LEASED_OWNER in its environment. Signals are passed on; a second TERM, or the end of the
-grace period after the first, kills the whole group. When renewals fail the group gets TERM early enough that KILL
-comes before the lease ends. Processes that the command has left in the background when it ends go on without the
-lease.
+if --owner names one, LEASED_OWNER in its environment. LEASED_URL names the store of this run there, so that leased
+inside the command finds the same one; a URL with a password in it is not passed on. Signals are passed on; a second
+TERM, or the end of the grace period after the first, kills the whole group. When renewals fail the group gets TERM
+early enough that KILL comes before the lease ends. Processes that the command has left in the background when it ends
+go on without the lease.
 
 The exit status is the command's (128+N if signal N killed it); 75 busy, 76 lost, 64 usage, 69 store unavailable,
 77 denied, 126 and 127 if the command cannot be started.

@@ -33,10 +33,15 @@ class Plan:
     exit_busy: int
     exit_lost: int
 
-    def environment(self, ours: Mapping[str, str]) -> dict[str, str]:
-        """The command's environment: ours with the public facts of the lease, and no handle of whoever started us."""
+    def environment(self, ours: Mapping[str, str], *, url: str | None) -> dict[str, str]:
+        """The command's environment: ours with the public facts of the lease, and no handle of whoever started us.
+
+        `url`: the store, for what the command itself asks of leased; `None` where ours stays as it is.
+        """
         theirs = {name: value for name, value in ours.items() if name not in {"LEASED_HANDLE", "LEASED_OWNER"}}
         theirs["LEASED_KEY"] = self.key
+        if url is not None:
+            theirs["LEASED_URL"] = url
         if self.owner is not None:
             theirs["LEASED_OWNER"] = self.owner
         return theirs

@@ -9,11 +9,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from leased.cli.children import Command, Guard, find_command
+from leased.cli.children import Command, Guard, find_command, how_to_start
 from leased.cli.news import News
 from leased.cli.output import Output, span
 from leased.cli.plan import Plan, read_plan
 from leased.cli.session import Session
+from leased.cli.settings import Place
 from leased.cli.streams import is_terminal
 from leased.cli.supervise import Ended, FixedLease, Supervisor
 from leased.cli.terminal import Terminal, interrupt_own_group, wants_terminal
@@ -31,15 +32,15 @@ _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 def run(session: Session) -> int:
     """Run the command under the lease; its exit status, or one that says why it did not run, or not to its end."""
-    plan = read_plan(session)
+    plan, place = read_plan(session), session.place()
     problem = find_command(plan.command[0], session.environment)
     if problem is not None:
         return _cannot_start(plan, problem, session.output)
     news = News()
     news.listen((*ENDS_WAIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD))
-    command = Command(plan.command, plan.environment(session.environment), news=news)
+    command = Command(plan.command, plan.environment(session.environment, url=place.to_pass_on()), news=news)
     guard = Guard(command.pid, news=news)
-    this = _Run(plan, session, command, news)
+    this = _Run(plan, session, place, command=command, news=news)
     try:
         status = this.with_key()
     finally:
@@ -53,9 +54,10 @@ def run(session: Session) -> int:
 class _Run:
     """One run: what its steps share."""
 
-    def __init__(self, plan: Plan, session: Session, command: Command, news: News) -> None:
+    def __init__(self, plan: Plan, session: Session, place: Place, *, command: Command, news: News) -> None:
         self._plan = plan
         self._session = session
+        self._place = place
         self._output = session.output
         self._command = command
         self._news = news
@@ -66,7 +68,7 @@ class _Run:
         """Take the key, let the command run, release. Whatever happens, the command ends before the key is free."""
         fixed_until = now() + usable(self._plan.ttl)
         try:
-            with self._session.locks() as locks:
+            with self._session.locks(self._place) as locks:
                 handle = self._take(locks)
                 granted_at = now()
                 try:
@@ -189,4 +191,5 @@ def _busy(plan: Plan, error: LockNotAcquired, output: Output) -> int:
 def _cannot_start(plan: Plan, problem: OSError, output: Output) -> int:
     """The command is missing or is no program; the status is the one that shells use."""
     output.complain(f"cannot run {plan.command[0]!r}: {problem.strerror}")
+    output.hint(how_to_start(plan.command[0], problem))
     return _NOT_FOUND if problem.errno in {errno.ENOENT, errno.ENOTDIR} else _NOT_EXECUTABLE

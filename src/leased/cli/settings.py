@@ -30,6 +30,15 @@ class Place:
     warnings: tuple[str, ...] = ()
     chosen: bool = True
 
+    def to_pass_on(self) -> str | None:
+        """The URL by which another process, wherever it works, finds the same store; `None` if a secret is in it."""
+        if _SECRET_IN_URL.search(self.url):
+            return None
+        try:
+            return _anchored(self.url, os.getcwd())
+        except OSError:  # the working directory was deleted
+            return self.url
+
 
 def find_place(option: str | None, environment: Mapping[str, str]) -> Place:
     """The store that the first of these names: the option, `LEASED_URL`, `leased.toml`, else a file of this user.

@@ -165,7 +165,7 @@ class Capabilities(Struct, kw_only=True, forbid_unknown_fields=True, rename="cam
     """What this service gives and allows."""
 
     version: str
-    store: str
+    store: Annotated[str | None, Meta(description="Its place, for administrators; to others null.")]
     assurance: StoreAssurance
     policies: PoliciesAnswer
     limits: SizesAnswer

@@ -207,7 +207,7 @@ class App:
             "path": scope["path"][:256],
             "status": status,
             "ms": round(seconds * 1000.0, 3),
-            "principal": call.principal.name,
+            "principal": "-" if call.principal is LOCAL and not self._open else call.principal.name,
             "project": call.principal.project,
             "requestId": getattr(call.request, "request_id", None) or None,
         }

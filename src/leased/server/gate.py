@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from leased.checks import shown
 from leased.errors import (
     AccessDenied,
     InvalidRequest,
@@ -26,7 +27,7 @@ from leased.errors import (
 )
 from leased.server.audit import Audit
 from leased.server.credentials import RuleSet
-from leased.server.keys import PREFIX, Hasher, read_key
+from leased.server.keys import FORM, PREFIX, Hasher, read_key
 from leased.server.limits import Budget, Meter
 from leased.server.principals import Action, Principal
 from leased.server.registry import Registry
@@ -54,6 +55,26 @@ REQUESTS = Budget(600, 60.0)
 
 FAILURES = Budget(60, 60.0)
 """Requests without a valid credential from one address."""
+
+_NOT_KNOWN = "was it made for this service, and copied whole? An admin of the project can make a new one"
+_BY_RULE = "an admin of the project finds the reason in its audit log, and can change its rules or the credential"
+_BY_RIGHT = "this is for admins and owners, and for service credentials with the scope locks.manage or full"
+_BY_RANK = "this is for admins and owners, and for service credentials with the scope full"
+_PROVED = "whoever has the token of the lease may do that"
+_DENIED: Mapping[Action, tuple[str, str]] = {
+    "acquire": ("take the key {key}", _BY_RULE),
+    "renew": ("renew a lease on the key {key}", _BY_RULE),
+    "look": ("look at the key {key}", _PROVED),
+    "release": ("release the key {key}", _PROVED),
+    "abandon": ("abandon the key {key}", _PROVED),
+    "status": ("see the key {key}", _BY_RIGHT),
+    "list": ("list the keys", _BY_RIGHT),
+    "force-release": ("release the key {key} by force", _BY_RIGHT),
+    "events": ("follow the events", _BY_RIGHT),
+    "capabilities": ("see what the service gives", _BY_RIGHT),
+    "manage": ("manage credentials and rules, or read the audit log,", _BY_RANK),
+}
+"""What is told for an action, whatever the reason; see `AccessGate._denied`."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger("leased.server.gate")
@@ -233,16 +254,16 @@ class AccessGate:
         if not credential.startswith(PREFIX):
             if self._tokens is None:
                 raise Unauthenticated("the credential is no API key", hint="tokens are not set up on this service")
-            return await self._tokens.identify(credential), math.inf
+            return await self._tokens.identify(credential)
         key = read_key(credential)
         if key is None:
-            raise Unauthenticated("the API key is not valid")
+            raise Unauthenticated("the API key is not valid: it has not the form of one", hint=FORM)
         try:
             found = await self.registry.credential(key.id)
         except StoreUnavailable as problem:
             raise _RegistrySilent(problem) from problem
         if not self.hasher.matches(key, None if found is None else found.digest) or found is None:
-            raise Unauthenticated("the API key is not valid")
+            raise Unauthenticated("the API key is not valid", hint=_NOT_KNOWN)
         if found.revoked_at is not None:
             raise Unauthenticated("the API key was revoked", hint="ask an admin of the project for a new one")
         if found.expires_at is not None and self.wall() >= found.expires_at:
@@ -279,7 +300,11 @@ class AccessGate:
     def _denied(self, principal: Principal, action: Action, *, key: str, reason: str) -> AccessDenied:
         """One answer for every reason and every state of the key; the reason is for the audit log alone."""
         self.audit.denied(principal, action, target=key, detail=reason)
-        return AccessDenied(f"{principal.name} may not do that here: {action}")
+        what, hint = _DENIED[action]
+        return AccessDenied(
+            f"{principal.name} may not {what.format(key=repr(shown(key)))} in the project {principal.project}",
+            hint=hint,
+        )
 
 
 def _usable(rule_set: RuleSet) -> Mapping[str, Rule]:

@@ -7,6 +7,7 @@ The secret is random, so a plain keyed hash of it is as good as a slow one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import os
 import re
@@ -25,6 +26,11 @@ SECRET_LENGTH = 40
 
 PEPPER_LENGTH = 32
 """Bytes of the key of the hash."""
+
+FORM = (
+    f"it reads lk_, {ID_LENGTH} letters and digits, _, and {SECRET_LENGTH} more; copy all of it, and no blank or quote"
+)
+"""What to tell whoever sent less, or more, than a key."""
 
 _KEY = re.compile(rf"lk_([0-9a-f]{{{ID_LENGTH}}})_([0-9a-f]{{{SECRET_LENGTH}}})")
 _NOBODY = bytes(PEPPER_LENGTH)
@@ -106,9 +112,11 @@ def _read(path: str, flags: int) -> bytes:
             state = os.fstat(descriptor)
             pepper = file.read(PEPPER_LENGTH + 1)
     except OSError as error:
+        hint = "run as the user it belongs to; without it no API key is valid any more"
+        if error.errno == errno.ENOENT:
+            hint = "copy it from where the registry was made; 'leased keys create' makes it with a new registry"
         raise StoreNotUsable(
-            f"{path}, which belongs to the registry, cannot be read: {error.strerror}",
-            hint="run as the user it belongs to; without it no API key is valid any more",
+            f"{path}, which belongs to the registry, cannot be read: {error.strerror}", hint=hint
         ) from error
     if not stat.S_ISREG(state.st_mode) or state.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise StoreNotUsable(f"{path} can be used by others", hint=f"chmod 600 {path}; if others had it, make new keys")

@@ -31,11 +31,7 @@ class Policies:
             if not 0 < len(key) <= MAX_KEY_LENGTH or not key.isprintable():
                 check_key(key)
         elif _STRICT_KEY.fullmatch(key) is None:
-            raise InvalidRequest(
-                f"the key {shown(key)!r} is not made of 1 to {STRICT_KEY_LENGTH} letters, digits, '.', '_', ':' or '-'",
-                code="LOCK_KEY_INVALID",
-                hint="the service is set to strict keys",
-            )
+            raise _not_strict(key)
 
     def ttl_range(self, principal: Principal) -> tuple[float, float]:
         """The shortest and the longest ttl of this caller, in seconds."""
@@ -51,20 +47,25 @@ class Policies:
         least, most = self.ttl_range(principal)
         if not least <= ttl <= most:
             raise InvalidRequest(
-                f"ttlMs {at_least(ttl)} is outside {at_least(least)} to {at_least(most)}",
+                f"a ttl of {_spelled(ttl)} is outside {_spelled(least)} to {_spelled(most)}, which is what the service "
+                f"allows this caller (ttlMs {at_least(ttl)}, outside {at_least(least)} to {at_least(most)})",
                 code="LOCK_TTL_OUT_OF_RANGE",
-                hint="choose one within the policy of the service, which /v1/capabilities shows",
+                hint="choose one within these limits; they are settings of the service",
             )
 
     def check_terms(self, principal: Principal, *, hold_at_least: float, lock_delay: float) -> None:
         """Raise `InvalidRequest` for a key that would stay closed longer than this caller may keep it so."""
         local = principal.kind == "local"
-        for name, value, most in (
-            ("holdAtLeastMs", hold_at_least, self.ttl_range(principal)[1]),
-            ("lockDelayMs", lock_delay, MAX_TTL if local else self._settings.max_lock_delay),
+        for name, member, value, most in (
+            ("hold_at_least", "holdAtLeastMs", hold_at_least, self.ttl_range(principal)[1]),
+            ("lock_delay", "lockDelayMs", lock_delay, MAX_TTL if local else self._settings.max_lock_delay),
         ):
             if value > most:
-                raise InvalidRequest(f"{name} {at_least(value)} is above {at_least(most)}, the most for this caller")
+                raise InvalidRequest(
+                    f"{name} {_spelled(value)} is above {_spelled(most)}, the most for this caller "
+                    f"({member} {at_least(value)}, above {at_least(most)})",
+                    hint="choose a shorter one; the limit is a setting of the service",
+                )
 
     def shown(self, principal: Principal) -> Body:
         """What `/v1/capabilities` says of them to this caller."""
@@ -81,3 +82,28 @@ class Policies:
             "maxWaitSliceMs": at_least(settings.max_wait_slice),
             "maxWaiters": settings.max_waiters if local else settings.max_waiters_each,
         }
+
+
+def _not_strict(key: str) -> InvalidRequest:
+    """What is wrong with a key: its length, or the first character that it may not have."""
+    code, limit = "LOCK_KEY_INVALID", f"1 to {STRICT_KEY_LENGTH} are allowed"
+    if len(key) > STRICT_KEY_LENGTH:
+        return InvalidRequest(
+            f"key {shown(key)!r} has {len(key)} characters; {limit} by this service",
+            code=code,
+            hint="shorten it, for instance by a hash of its long part; the limit is that of the setting keys=strict",
+        )
+    if not key:
+        return InvalidRequest(f"the key is empty; {limit}", code=code)
+    place, wrong = next((at, sign) for at, sign in enumerate(key) if _STRICT_KEY.fullmatch(sign) is None)
+    sign = "" if not wrong.isprintable() else f" {wrong!r}"
+    return InvalidRequest(
+        f"key {shown(key)!r} has the character{sign} U+{ord(wrong):04X} at position {place}; this service allows "
+        "letters a to z and A to Z, digits, '.', '_', ':' and '-'",
+        code=code,
+        hint="encode it; the setting keys=any would allow it",
+    )
+
+
+def _spelled(seconds: float) -> str:
+    return f"{seconds:.10g} s"

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from leased.errors import InvalidRequest
 from leased.policy import MAX_FENCING_TOKEN, MAX_KEY_LENGTH, MAX_METADATA_SIZE, MAX_TTL
+from leased.server.mismatches import mismatch
 from leased.wire_batch import MOST_OPERATIONS
 
 MAX_BODY = 64 * 1024
@@ -172,7 +173,7 @@ class Reader(Generic[_T]):
         try:
             request = self._decode(body)
         except msgspec.ValidationError as error:
-            raise _mismatch(str(error)) from None
+            raise mismatch(self.kind, body, complaint=str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidRequest(f"the body is no JSON: {error}") from None
         except RecursionError:
@@ -240,14 +241,3 @@ def check_depth(value: object) -> None:
 
 def _too_deep() -> InvalidRequest:
     return InvalidRequest(f"arrays and objects of the body lie deeper in each other than {MAX_DEPTH}")
-
-
-def _mismatch(message: str) -> InvalidRequest:
-    """The reader's complaint with the code that fits the member it is about."""
-    what, _, path = message.partition(" - at `$")
-    member = path.rstrip("`").rpartition(".")[2]
-    code = {"key": "LOCK_KEY_INVALID", "ttlMs": "LOCK_TTL_OUT_OF_RANGE"}.get(member, "LOCK_INVALID_REQUEST")
-    if code == "LOCK_TTL_OUT_OF_RANGE" and "<=" not in what and ">=" not in what:
-        code = "LOCK_INVALID_REQUEST"
-    where = f" at {path.rstrip('`').lstrip('.')}" if path.strip("`") else ""
-    return InvalidRequest(f"the body does not fit{where}: {what.replace('`', '')}", code=code)

@@ -37,6 +37,7 @@ from leased.server.requests import (
     ReleaseRequest,
     RenewRequest,
 )
+from leased.server.rights import may
 from leased.server.service import Service
 from leased.wire import Body
 from leased.wire_batch import MOST_OPERATIONS
@@ -79,7 +80,7 @@ def _reading_routes(service: Service) -> tuple[Route, ...]:
     async def capabilities(call: Call) -> Body:
         return {
             "version": version_of_program(),
-            "store": service.shown,
+            "store": service.shown if may(call.principal, "manage") else None,
             "assurance": wire.write_assurance(await service.assurance()),
             "policies": service.policies.shown(call.principal),
             "limits": {"maxBodyBytes": MAX_BODY, "maxOperations": MOST_OPERATIONS},

@@ -79,8 +79,11 @@ class Tokens:
         self._wall = wall
         self._read: dict[tuple[str, str], tuple[dict[str, Any], Any]] = {}
 
-    async def identify(self, token: str) -> Principal:
-        """Whom a token stands for. Raises `Unauthenticated`, or `StoreUnavailable` where no keys can be had."""
+    async def identify(self, token: str) -> tuple[Principal, float]:
+        """Whom a token stands for, and until which instant at the most.
+
+        Raises `Unauthenticated`, or `StoreUnavailable` where no keys can be had.
+        """
         header = _header(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._issuer.algorithms or not isinstance(key_id, str | None):
@@ -89,8 +92,7 @@ class Tokens:
         if key is None or not _fits(key, str(algorithm)):
             raise Unauthenticated("the token is signed by a key that its issuer does not name")
         claims = self._verified(token, key, algorithm=str(algorithm))
-        self._check_times(claims)
-        return self._principal(claims)
+        return self._principal(claims), self._checked_end(claims)
 
     async def close(self) -> None:
         """Free what it needed."""
@@ -133,12 +135,14 @@ class Tokens:
             found = self._read[name] = (key, jwt.PyJWK(key, algorithm))
         return found[1]
 
-    def _check_times(self, claims: Mapping[str, Any]) -> None:
-        now = self._wall()
-        if now >= _instant(claims, "exp") + LEEWAY:
+    def _checked_end(self, claims: Mapping[str, Any]) -> float:
+        """The instant from which the token is believed no more; `Unauthenticated` if it is not believed now."""
+        now, end = self._wall(), _instant(claims, "exp") + LEEWAY
+        if now >= end:
             raise Unauthenticated("the token has expired", hint="get a new one")
         if "nbf" in claims and now < _instant(claims, "nbf") - LEEWAY:
             raise Unauthenticated("the token is not valid yet", hint="compare the clocks")
+        return end
 
     def _principal(self, claims: Mapping[str, Any]) -> Principal:
         issuer, role = self._issuer, claims.get(self._issuer.role_claim)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from leased.errors import LeasedError, StoreUnavailable, Unauthenticated
 from leased.stores._http_connection import Cut
+from leased.stores._http_strangers import advice, hint_of, met
 from leased.stores._http_url import API_KEY, Address
 from leased.stores._http_wire import Answer
-from leased.targets import hide_secrets
 from leased.wire import Body, Unreadable, read_error
 
 _T = TypeVar("_T")
@@ -25,11 +25,11 @@ def understand(answer: Answer, read: Callable[[Body], _T], *, address: Address) 
     if answer.status == 200:
         try:
             if body is None:
-                raise Unreadable("it is no JSON object")
+                raise Unreadable(f"it is {met(answer)}, and no JSON object")
             return read(body)
         except (ValueError, OverflowError) as error:  # `Unreadable`, or an instant that no clock can show
             raise StoreUnavailable(
-                f"{address} answered what cannot be read: {error}", hint="is this the URL of a lock service?"
+                f"{address} answered what cannot be read: {error}", hint=advice(answer, tls=address.tls)
             ) from error
     raise _refused(answer, body, address)
 
@@ -42,7 +42,7 @@ def from_service(answer: Answer) -> bool:
 
 def cut_off(cut: Cut, address: Address) -> StoreUnavailable:
     """The error for a request whose answer did not come."""
-    return StoreUnavailable(f"{address}: {cut.why}", applied=None if cut.sent else False)
+    return StoreUnavailable(f"{address}: {cut.why}", applied=None if cut.sent else False, hint=hint_of(cut.__cause__))
 
 
 def _refused(answer: Answer, body: Body | None, address: Address) -> LeasedError:
@@ -53,11 +53,13 @@ def _refused(answer: Answer, body: Body | None, address: Address) -> LeasedError
             error.message = f"{address}: {error.message}"
         if isinstance(error, Unauthenticated) and address.credential is None:
             error.hint = f"set {API_KEY}, or write it into the URL: https://:KEY@HOST"
+        if answer.status == 404 and address.path:
+            error.hint = f"the service is there, but not below {address.path}: leave that out of the URL"
         return error
-    hint = "it was not a lock service that answered, but something before it, or in its place"
-    if 300 <= answer.status < 400 and answer.location:
-        hint = f"it says to go to {hide_secrets(answer.location)}: name the service by its final URL"
-    return StoreUnavailable(f"{address} answered with HTTP status {answer.status}", hint=hint)
+    return StoreUnavailable(
+        f"{address} answered with HTTP status {answer.status} and {met(answer)}, as no lock service does",
+        hint=advice(answer, tls=address.tls),
+    )
 
 
 def _object_in(answer: Answer) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import ssl
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._dial import dial, dial_in_loop
-from leased.stores._http_proxy import proxy_to, tunnel, tunnel_in_loop
+from leased.stores._http_proxy import Proxy, proxy_to, tunnel, tunnel_in_loop
+from leased.stores._http_strangers import NO_TLS, hint_of, said
 from leased.stores._http_url import Address
 from leased.stores._http_wire import Answer, NotHttp, Reading
 from leased.stores._loops import close_without_loop
@@ -197,7 +199,7 @@ class LoopConnection:
     def data_received(self, data: bytes) -> None:
         """As asyncio asks of a protocol."""
         if self._reading is None or self._waiter is None:  # unasked
-            self._ended = NotHttp("something came that was not asked for")
+            self._ended = NotHttp("something came that was not asked for", first=b"" if self.used else data[:200])
             return
         try:
             self._reading.feed(data)
@@ -233,7 +235,7 @@ async def connect_blocking(address: Address, trust: Trust, *, seconds: float) ->
     give_up_at = now() + seconds
     proxy = proxy_to(address)
     first = proxy or address
-    with _failing(address, seconds):
+    with _failing(address, seconds, proxy=proxy):
         dialed = dial(first.host, first.port, give_up_at=give_up_at)
         try:
             if proxy is not None:
@@ -258,7 +260,7 @@ async def connect_in_loop(address: Address, trust: Trust, *, seconds: float) -> 
     give_up_at = now() + seconds
     proxy = proxy_to(address)
     first = proxy or address
-    with _failing(address, seconds):
+    with _failing(address, seconds, proxy=proxy):
         async with asyncio.timeout(seconds):
             dialed = await dial_in_loop(first.host, first.port, give_up_at=give_up_at)
             try:
@@ -308,7 +310,7 @@ def _context(address: Address) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def _failing(address: Address, seconds: float) -> Iterator[None]:
+def _failing(address: Address, seconds: float, *, proxy: Proxy | None) -> Iterator[None]:
     try:
         yield
     except ssl.SSLCertVerificationError as error:
@@ -317,22 +319,28 @@ def _failing(address: Address, seconds: float) -> Iterator[None]:
             hint="leased_ca=FILE names the authority of a private one",
         ) from error
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-        raise StoreUnavailable(f"{address} closed the connection while TLS began", applied=False) from error
-    except ssl.SSLError as error:
-        raise StoreNotUsable(
-            f"no TLS with {address}: {error.reason or error}", hint="is it a port that speaks TLS?"
+        raise StoreUnavailable(
+            f"{address} closed the connection while TLS began", applied=False, hint=NO_TLS
         ) from error
+    except ssl.SSLError as error:
+        raise StoreNotUsable(f"no TLS with {address}: {error.reason or error}", hint=NO_TLS) from error
     except StoreUnavailable:
         raise
     except OSError as error:
-        raise StoreUnavailable(f"cannot connect to {address}: {_why(error, seconds)}", applied=False) from error
+        way = "" if proxy is None else f" by {proxy}"
+        hint = hint_of(error) if proxy is None else "the environment names that proxy; no_proxy=HOST goes past it"
+        raise StoreUnavailable(
+            f"cannot connect to {address}{way}: {_why(error, seconds)}", applied=False, hint=hint
+        ) from error
 
 
 def _why(error: BaseException, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:.3g} s"
     if isinstance(error, NotHttp):
-        return f"this is no answer of HTTP: {error}"
+        return f"this is no answer of HTTP: {said(error)}"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
+    if isinstance(error, ConnectionError) and error.errno:  # what asyncio says of it names no cause
+        return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

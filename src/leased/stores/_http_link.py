@@ -13,6 +13,7 @@ from leased.errors import LeasedError, StoreUnavailable
 from leased.model import Assurance
 from leased.stores._http_answers import cut_off, from_service, understand
 from leased.stores._http_connection import Connection, Cut, connect_blocking, connect_in_loop, trust_of
+from leased.stores._http_strangers import MAY_WANT_TLS
 from leased.stores._http_url import Address
 from leased.stores._http_wire import Answer, Requests
 from leased.stores._loops import running_loop
@@ -149,6 +150,8 @@ class Link:
             connection.close()
             failure = cut_off(cut, self._address)
             failure.applied = False
+            if failure.hint is None and not (self._address.tls or cut.begun or isinstance(cut.__cause__, TimeoutError)):
+                failure.hint = MAY_WANT_TLS
             raise failure from cut
         except BaseException:
             connection.close()

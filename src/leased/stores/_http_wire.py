@@ -9,11 +9,17 @@ from leased.stores._drivers import driver
 
 _MOST_HEAD = 65_536
 _MOST_BODY = 33_554_432
+_BEGIN = b"HTTP/1."
+_SHOWN = 200
 _ACCEPT = ("Accept: application/json, application/problem+json", "Accept-Encoding: identity")
 
 
 class NotHttp(ValueError):
-    """What came is no answer of HTTP/1.1, or one that is too long."""
+    """What came is no answer of HTTP/1.1, or one that is too long. `first`: how it begins, where not as HTTP does."""
+
+    def __init__(self, what: str, *, first: bytes = b"") -> None:
+        super().__init__(what)
+        self.first = first
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,13 @@ class Reading:
         self._body = bytearray()
         self._in_body = False
         self._head_size = 0
+        self._first = b""
         self._problem: NotHttp | None = None
 
     def feed(self, arrived: bytes) -> None:
         """Read on; raises `NotHttp`."""
         self._check_incomplete()
+        self._first = self._first or arrived[:_SHOWN]
         self.begun = True
         view = memoryview(arrived)
         while view:  # in pieces, for heads, lines of chunks and trailers have no bounds of their own
@@ -69,7 +77,8 @@ class Reading:
             raise NotHttp("it changes to another protocol") from None
         except self._library.HttpParserError as error:
             if self._problem is None and self.answer is None:
-                raise NotHttp(str(error)) from None
+                strange = not self._first.startswith(_BEGIN[: len(self._first)])
+                raise NotHttp(str(error), first=self._first if strange else b"") from None
         if self._problem is not None:
             raise self._problem
 

@@ -9,9 +9,13 @@ import pytest
 from leased.errors import AccessDenied, StoreUnavailable, Unauthenticated
 from leased.server.credentials import RuleSet
 from leased.server.gate import REMEMBERED_FOR
+from leased.server.key_sets import KeySet
 from leased.server.keys import ApiKey
 from leased.server.principals import Principal
+from leased.server.tokens import LEEWAY, Tokens
 from tests.server.access.gates import World
+from tests.server.access.test_limits import Watch
+from tests.server.access.test_tokens import ISSUER, Source, public, signed
 
 ADA = Principal("p", "member", "ada")
 
@@ -88,6 +92,19 @@ async def test_an_expired_key_is_not_known_any_more() -> None:
     world.watch.time += 1.0
     with pytest.raises(StoreUnavailable):
         await world.who(other)
+
+
+async def test_a_token_is_not_known_a_moment_past_its_end() -> None:
+    """V5, C171: neither for the seconds between two looks, nor while its keys cannot be fetched."""
+    watch = Watch()
+    world = World(tokens=Tokens(ISSUER, KeySet(Source(public("rsa")), now=watch), wall=watch))
+    token = f"Bearer {signed(exp=1000)}"
+    for instant in (1000.0, 1000.0 + LEEWAY - 0.001):
+        world.watch.time = watch.time = instant
+        assert (await world.who(token)).id == "ada"
+    world.watch.time = watch.time = 1000.0 + LEEWAY
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await world.who(token)
 
 
 async def test_a_change_in_one_project_touches_no_other() -> None:

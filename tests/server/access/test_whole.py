@@ -106,6 +106,41 @@ def test_a_team_runs_a_service_in_ten_minutes(cli: Cli) -> None:
     assert '"principal":"member:ada"' in talk
 
 
+def test_who_shows_no_valid_credential_is_nobody_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """C176: `local` is a principal of services without credentials; here a dash stands for who is not known."""
+    caplog.set_level(logging.INFO, logger="leased.server")
+    world = World()
+    ada = world.key()
+    with guarded(world, log_requests=True) as service:
+        for key in (None, f"{ada.text}x", ada.text):
+            send(service.port, "/v1/locks/status?key=k", key=key)
+        send(service.port, "/healthz", key=ada.text)
+        send(service.port, "/nowhere", key=None)
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "leased.server"]
+    assert [(line["principal"], line["project"]) for line in lines] == [
+        ("-", ""),
+        ("-", ""),
+        ("member:ada", "p"),
+        ("-", ""),
+        ("-", ""),
+    ]
+
+
+def test_only_administrators_are_told_where_locks_are_kept() -> None:
+    """V1, 12: what the store gives is for everybody, its place is not."""
+    world = World()
+    with guarded(world) as service:
+        for more in ({}, {"role": "admin"}, {"role": "owner"}):
+            body = send(service.port, "/v1/capabilities", key=world.key(**more).text).json
+            assert body["assurance"]["exclusive"]
+            assert (body["store"] is not None) is bool(more), more
+        for scopes, shown in (((), False), (("locks.manage",), False), (("full",), True)):
+            key = world.key("service", "deploy", scopes=scopes)
+            assert (send(service.port, "/v1/capabilities", key=key.text).json["store"] is not None) is shown
+    with running() as open_service:
+        assert ask(open_service.port, "/v1/capabilities").json["store"].startswith("memory:")
+
+
 def test_an_owner_is_known_by_three_things() -> None:
     """O2: principal, kind and name must match to take a hold over; any mismatch is ordinary contention."""
     world = World()
