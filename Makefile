@@ -31,15 +31,28 @@ run: setup ## start the lock service on this machine (PORT=8370), show it at wor
 .PHONY: test
 test: setup lint ## everything that must pass: lint, then all tests (ARGS="…" goes to pytest)
 	@$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: lint
-lint: setup ## ruff, mypy and pyright
+lint: setup ## ruff, mypy, pyright and the completeness of public types, side by side
+	@$(MAKE) --no-print-directory --output-sync=target --jobs $(JOBS) $(LINTS)
+
+# The longest first. Each checks alone, and says what it found when it is done.
+LINTS := lint-pyright lint-mypy lint-public lint-ruff
+
+.PHONY: $(LINTS)
+lint-pyright: setup
+	$(BIN)/pyright --warnings
+
+lint-mypy: setup
+	$(BIN)/mypy
+
+lint-public: setup
+	$(BIN)/python scripts/public_types.py
+
+lint-ruff: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pyright --warnings
-	$(BIN)/python scripts/public_types.py
 
 .PHONY: smoke
 smoke: setup ## build the wheel, try it in an empty environment of every Python found
@@ -51,9 +64,10 @@ simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, the
 	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
 
 .PHONY: soak
-soak: setup ## the proofs of the lock service in great numbers: interleavings, restarts, requests of all kinds
-	LEASED_SOAK=1 INTERLEAVINGS=10000 $(BIN)/python -m pytest -n $(JOBS) tests/server/proof \
-		tests/server/test_interleavings.py $(ARGS)
+soak: setup ## what tests draw at random, in great numbers: histories, interleavings, restarts, requests of all kinds
+	LEASED_SOAK=1 INTERLEAVINGS=10000 LEASED_AGREEMENT_TIMES=20 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
+		tests/server/proof tests/server/test_interleavings.py tests/contract tests/stores/http/test_contract.py \
+		tests/stores/servers/test_breaking.py $(ARGS)
 
 .PHONY: nemesis
 nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, SECONDS=60 each)

@@ -1,11 +1,13 @@
-"""The lock service as a place for the contract suite: each world has one of its own, over a store that can be moved."""
+"""The lock service as a place for the contract suite: each world has one of its own, over a store that can be moved.
+
+The services of all worlds are on one stage, one after the other.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,54 +25,54 @@ from leased.stores.redis import open as open_redis
 from leased.stores.sqlite import SqliteStore
 from leased.targets import Options
 from leased.testing import Face, Place, World
-from tests.contract.real_time import clock_of
-from tests.server.running import running
+from tests.contract.real_time import QUICK, clock_of
+from tests.server.stage import Stage
 
 _numbers = itertools.count()
 
 
-def over_memory(face: Face) -> Place:
+def over_memory(face: Face, stage: Stage) -> Place:
     """The service over the memory store."""
 
     def open_world() -> World:
         inner = MemoryStore(BlockingClock())
-        return _world(face, inner, ExitStack(), size=lambda: len(inner._records) + len(inner._marks))
+        return _world(face, stage, inner, ExitStack(), size=lambda: len(inner._records) + len(inner._marks))
 
     return Place("http-memory", face, open_world)
 
 
-def over_sqlite(face: Face) -> Place:
+def over_sqlite(face: Face, stage: Stage) -> Place:
     """The service over the SQLite store."""
 
     def open_world() -> World:
         closing = ExitStack()
-        directory = closing.enter_context(tempfile.TemporaryDirectory())
+        directory = closing.enter_context(tempfile.TemporaryDirectory(dir=QUICK))
         inner = ThreadedStore(SqliteStore(str(Path(directory) / "locks.db")))
-        return _world(face, inner, closing)
+        return _world(face, stage, inner, closing)
 
     return Place("http-sqlite", face, open_world)
 
 
-def over_redis(face: Face, url: Callable[[], str]) -> Place:
+def over_redis(face: Face, stage: Stage, *, url: str) -> Place:
     """The service over the Redis store on the server at that URL, in a namespace of its own."""
 
     def open_world() -> World:
         options = Options(LoopClock(), namespace=f"http.{os.getpid()}.{next(_numbers)}")
-        inner = open_redis(url(), face="async", options=options)
-        return _world(face, inner, ExitStack(), numbers="key", marks="key")
+        inner = open_redis(url, face="async", options=options)
+        return _world(face, stage, inner, ExitStack(), numbers="key", marks="key")
 
     return Place("http-redis", face, open_world)
 
 
-def over_postgres(face: Face, url: Callable[[], str]) -> Place:
+def over_postgres(face: Face, stage: Stage, *, url: str) -> Place:
     """The service over the PostgreSQL store on the server at that URL, in tables of its own."""
 
     def open_world() -> World:
         table = f"h{os.getpid()}_{next(_numbers)}"
-        inner = open_postgres(url(), face="async", options=Options(LoopClock(), own={"table": table}))
+        inner = open_postgres(url, face="async", options=Options(LoopClock(), own={"table": table}))
         closing = ExitStack()
-        closing.callback(_drop, url(), table)
-        return _world(face, inner, closing, numbers="key")
+        closing.callback(_drop, url, table)
+        return _world(face, stage, inner, closing, numbers="key")
 
     return Place("http-postgres", face, open_world)
 
@@ -80,13 +82,13 @@ def _drop(url: str, table: str) -> None:
         connection.execute(f"DROP TABLE IF EXISTS {table}_record, {table}_mark".encode())
 
 
-def _world(face: Face, inner: Any, closing: ExitStack, **more: Any) -> World:
+def _world(face: Face, stage: Stage, inner: Any, closing: ExitStack, **more: Any) -> World:
     """A service over this store, which ends with the world, and then all that is to be closed."""
-    service = closing.enter_context(running(inner))
+    closing.enter_context(stage.playing(inner))
     moved = 0.0
 
     def connect(namespace: str) -> Store:
-        return open_http(service.url, face=face.name, options=Options(clock_of(face), namespace=namespace))
+        return open_http(stage.url, face=face.name, options=Options(clock_of(face), namespace=namespace))
 
     def move(seconds: float) -> None:
         nonlocal moved

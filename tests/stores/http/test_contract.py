@@ -1,6 +1,8 @@
 """The contract, checked through a lock service: over four stores, from both faces, alone and joined into batches."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +12,7 @@ from leased.testing.contract import CHECKS, Check
 from leased.testing.runner import run_check
 from leased.testing.worlds import Async, Blocking, Face, Place
 from tests.contract import http_places
+from tests.server.stage import Stage
 
 GROWTH = {"check_nothing_grows_with_history", "check_one_key_does_not_grow"}
 """Counted where the store behind the service lets a test count."""
@@ -22,21 +25,33 @@ PUSHED = {
 }
 """Nothing is pushed to this side: who waits does so at the service."""
 
+HISTORIES = {"http-memory": 25, "http-sqlite": 25, "http-redis": 10, "http-postgres": 10}
+"""So many are compared: what the last two answer is compared with the model by their own tests, too."""
+
+TIMES = int(os.environ.get("LEASED_AGREEMENT_TIMES", "1"))
+
 Opener = Callable[[Face], Place]
 
 
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """The server that has the services of all these tests, one after the other."""
+    with closing(Stage()) as found:
+        yield found
+
+
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
-def place_of(request: pytest.FixtureRequest) -> Opener:
+def place_of(request: pytest.FixtureRequest, stage: Stage) -> Opener:
     """A service over a store of this kind."""
     if request.param == "memory":
-        return http_places.over_memory
+        return lambda face: http_places.over_memory(face, stage)
     if request.param == "sqlite":
-        return http_places.over_sqlite
+        return lambda face: http_places.over_sqlite(face, stage)
     if request.param == "redis":
         server = request.getfixturevalue("valkey_server")
-        return lambda face: http_places.over_redis(face, lambda: server.url)
+        return lambda face: http_places.over_redis(face, stage, url=server.url)
     server = request.getfixturevalue("postgres_server")
-    return lambda face: http_places.over_postgres(face, lambda: server.url)
+    return lambda face: http_places.over_postgres(face, stage, url=server.url)
 
 
 def each_check() -> pytest.MarkDecorator:
@@ -67,12 +82,13 @@ def test_contract(check: Check, face: Face, place_of: Opener) -> None:
 
 @each_face()
 @each_check()
-def test_contract_when_joined(check: Check, face: Face) -> None:
+def test_contract_when_joined(check: Check, face: Face, stage: Stage) -> None:
     """The store keeps this promise behind what joins concurrent calls, as users have it."""
-    holds(check, worlds.joined(http_places.over_memory(face)))
+    holds(check, worlds.joined(http_places.over_memory(face, stage)))
 
 
 @each_face()
 def test_it_agrees_with_the_model(face: Face, place_of: Opener) -> None:
-    """The service answers every history as the model does: 25 of 60 steps with each store and face."""
-    agree(place_of(face), examples=25)
+    """The service answers every history as the model does, of 60 steps, with each store and face."""
+    place = place_of(face)
+    agree(place, examples=HISTORIES[place.store] * TIMES)

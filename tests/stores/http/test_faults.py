@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +10,11 @@ from typing import Any
 import pytest
 
 from leased.aio_clock import LoopClock
-from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
-from leased.model import Acquire, Claim, Contended, Held, Look, Released, Status
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.model import Acquire, Claim, Contended, Held
 from leased.stores._http_link import MOST_WAITS
 from leased.stores.http import open as open_http
 from leased.targets import Options
-from leased.testing.worlds import Blocking
 from tests.server.running import Running, running
 from tests.servers.proxy import Proxy
 from tests.stores.http.conftest import TIMEOUT, TOKEN, Caller
@@ -40,58 +37,6 @@ def proxy(service: Running, proxy_to: Callable[[Any], Proxy]) -> Proxy:
     return proxy_to(Place(service))
 
 
-def test_a_lost_answer_is_nobody_knows(caller: Caller, proxy: Proxy) -> None:
-    """C043: the acquire worked and its answer was lost: nobody knows; the same claim again finds its own grant."""
-    store = caller.open(proxy.url)
-    claim = Claim("key", TOKEN, 30.0)
-    caller(store.status("key", timeout=TIMEOUT))
-    proxy.lose_reply()
-    with pytest.raises(StoreUnavailable) as caught:
-        caller(store.acquire(claim, timeout=TIMEOUT))
-    assert caught.value.applied is None
-    again = caller(store.acquire(claim, timeout=TIMEOUT))
-    assert isinstance(again, Held)
-    assert caller(store.status("key", timeout=TIMEOUT)).fencing_token == again.lease.fencing_token
-
-
-def test_a_lost_request_is_nobody_knows(caller: Caller, proxy: Proxy) -> None:
-    """What left this process may have arrived: nobody knows, also where it did not."""
-    store = caller.open(proxy.url)
-    caller(store.status("key", timeout=TIMEOUT))
-    proxy.lose_request()
-    with pytest.raises(StoreUnavailable) as caught:
-        caller(store.acquire(Claim("key", TOKEN, 30.0), timeout=TIMEOUT))
-    assert caught.value.applied is None
-    assert not caller(store.status("key", timeout=TIMEOUT)).held
-
-
-def test_a_refused_connection_is_surely_not_applied(caller: Caller, proxy: Proxy) -> None:
-    """O6: nothing was sent to a service that is not there; once it is, the next call works."""
-    store = caller.open(proxy.url)
-    proxy.refuse()
-    with pytest.raises(StoreUnavailable, match="cannot connect") as caught:
-        caller(store.acquire(Claim("key", TOKEN, 30.0), timeout=TIMEOUT))
-    assert caught.value.applied is False
-    proxy.heal()
-    assert not caller(store.status("key", timeout=TIMEOUT)).held
-
-
-@pytest.mark.parametrize("warm", [True, False])
-def test_a_black_hole_ends_with_the_time_out(caller: Caller, proxy: Proxy, *, warm: bool) -> None:
-    """W2, C063: a way that swallows all cannot hold a caller beyond its time, connecting or connected."""
-    store = caller.open(proxy.url)
-    if warm:
-        caller(store.status("key", timeout=TIMEOUT))
-    proxy.black_hole()
-    began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="no answer") as caught:
-        caller(store.acquire(Claim("key", TOKEN, 30.0), timeout=SOON))
-    assert time.monotonic() - began < LATE
-    assert caught.value.applied is (None if warm else False)
-    proxy.heal()
-    caller.take(store, "key", "another-token-16")
-
-
 def test_a_black_hole_ends_a_wait_with_its_time(caller: Caller, proxy: Proxy) -> None:
     """W2: a claim that waits at the service is back when its wait is over, not a time-out later."""
     store = caller.open(proxy.url)
@@ -105,18 +50,6 @@ def test_a_black_hole_ends_a_wait_with_its_time(caller: Caller, proxy: Proxy) ->
     with pytest.raises(StoreUnavailable, match="no answer"):
         caller(store.acquire(claim, timeout=1.0))
     assert time.monotonic() - began < 1.0 + LATE
-
-
-def test_a_late_answer_is_nobody_elses(caller: Caller, proxy: Proxy) -> None:
-    """S2: what comes after a call was given up is not taken for the answer of the next one."""
-    store = caller.open(proxy.url)
-    caller.take(store, "held")
-    proxy.delay(0.2, "down")
-    for _ in range(3):
-        with pytest.raises(StoreUnavailable):
-            caller(store.look("held", TOKEN, timeout=0.05))
-    assert not isinstance(caller(store.look("free", TOKEN, timeout=TIMEOUT)), Held)
-    assert caller(store.status("free", timeout=TIMEOUT)).state == "free"
 
 
 @pytest.mark.parametrize("ending", ["reset", "close"])
@@ -209,69 +142,6 @@ async def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < give_up_at
         await asyncio.sleep(0.002)
-
-
-def test_cancelled_calls_harm_no_others(proxy: Proxy) -> None:
-    """C001: 600 calls cancelled at any moment leave no connection that gives an answer to the wrong question."""
-
-    async def main() -> None:
-        store = open_http(proxy.url, face="async", options=Options(clock=LoopClock()))
-        chance = random.Random(6)
-
-        async def ask(number: int) -> None:
-            found = await store.status(f"key{number}", timeout=TIMEOUT)
-            assert found.state == ("held" if number % 2 else "free")
-
-        for number in range(1, 20, 2):
-            await store.acquire(Claim(f"key{number}", TOKEN, 60.0), timeout=TIMEOUT)
-        proxy.delay(0.002, "down")  # answers are under way for a while
-        for _ in range(60):
-            calls = [asyncio.ensure_future(ask(number)) for number in range(20)]
-            for call in chance.sample(calls, 10):
-                for _ in range(chance.randrange(6)):
-                    await asyncio.sleep(0)
-                call.cancel()
-            ended = await asyncio.gather(*calls, return_exceptions=True)
-            assert not [error for error in ended if isinstance(error, AssertionError | LeasedError)]
-        await store.close()
-
-    asyncio.run(main())
-
-
-def test_loops_one_after_the_other_use_one_store(service: Running) -> None:
-    """A store may outlive a loop: the next one has connections of its own."""
-    store = open_http(service.url, face="async", options=Options(clock=LoopClock()))
-
-    async def main(token: str) -> None:
-        assert isinstance(await store.acquire(Claim("key", token, 30.0), timeout=TIMEOUT), Held)
-        assert await store.release("key", token, timeout=TIMEOUT)
-
-    for number in range(3):
-        asyncio.run(main(f"{TOKEN}{number}"))
-    asyncio.run(store.close())
-
-
-def test_a_forked_child_has_connections_of_its_own(service_server: Any) -> None:
-    """L13, C012: parent and child go on at the same time, and neither reads an answer meant for the other."""
-    caller = Caller(Blocking(), Blocking().driver())
-    store = caller.open(f"{service_server.url}?leased_namespace=forks{os.getpid()}")
-    caller.take(store, "parent")
-    child = os.fork()
-    if child == 0:
-        right = all(caller(store.status("free", timeout=TIMEOUT)) == _free() for _ in range(200))
-        os._exit(0 if right and caller.take(store, "child") else 1)
-    for _ in range(200):
-        assert isinstance(caller(store.look("parent", TOKEN, timeout=TIMEOUT)), Held)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert caller(store.many([Look("parent", TOKEN)], timeout=TIMEOUT))
-    assert caller(store.status("child", timeout=TIMEOUT)).held
-    assert caller(store.release("parent", TOKEN, timeout=TIMEOUT)) == Released()
-    assert caller(store.force_release("child", timeout=TIMEOUT))
-    caller(store.close())
-
-
-def _free() -> Status:
-    return Status("free", waiters=0)
 
 
 def test_a_service_that_was_away_is_asked_again_what_it_gives(caller: Caller, tmp_path: Path) -> None:

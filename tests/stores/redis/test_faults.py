@@ -1,21 +1,15 @@
 """A network that breaks between the store and its server, callers that are cut off, and processes that fork."""
 
-import asyncio
 import contextlib
 import os
-import random
 import socket
 import time
 from collections.abc import Callable
 
 import pytest
 
-from leased.aio_clock import LoopClock
-from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
-from leased.model import Acquire, Claim, Held, Look, Lost, Operation, Release, Released, Status
-from leased.stores.redis import open as open_redis
-from leased.targets import Options
-from leased.testing.worlds import Blocking
+from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.model import Acquire, Claim, Held, Operation, Release, Released
 from tests.servers import valkey
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
@@ -35,60 +29,6 @@ def proxy(valkey_server: Server, proxy_to: Callable[[Server], Proxy]) -> Proxy:
 def namespace(request: pytest.FixtureRequest) -> str:
     """That of one test."""
     return f"{os.getpid()} {request.node.name}"
-
-
-def test_a_lost_answer_is_nobody_knows(caller: Caller, proxy: Proxy, request: pytest.FixtureRequest) -> None:
-    """C043: the acquire worked and its answer was lost: nobody knows; the same claim again finds its own grant."""
-    store = caller.open(proxy.url, namespace=namespace(request))
-    claim = Claim("key", "token", 30.0)
-    caller(store.status("key", timeout=TIMEOUT))
-    proxy.lose_reply()
-    with pytest.raises(StoreUnavailable) as caught:
-        caller(store.acquire(claim, timeout=TIMEOUT))
-    assert caught.value.applied is None
-    again = caller(store.acquire(claim, timeout=TIMEOUT))
-    assert isinstance(again, Held)
-    assert caller(store.status("key", timeout=TIMEOUT)).fencing_token == again.lease.fencing_token
-
-
-def test_a_lost_request_is_nobody_knows(caller: Caller, proxy: Proxy, request: pytest.FixtureRequest) -> None:
-    """What left this process may have arrived: nobody knows, also where it did not."""
-    store = caller.open(proxy.url, namespace=namespace(request))
-    caller(store.status("key", timeout=TIMEOUT))
-    proxy.lose_request()
-    with pytest.raises(StoreUnavailable) as caught:
-        caller(store.acquire(Claim("key", "token", 30.0), timeout=TIMEOUT))
-    assert caught.value.applied is None
-    assert not caller(store.status("key", timeout=TIMEOUT)).held
-
-
-def test_a_refused_connection_is_surely_not_applied(caller: Caller, proxy: Proxy) -> None:
-    """Nothing was sent to a server that is not there; once it is, the next call works."""
-    store = caller.open(proxy.url)
-    proxy.refuse()
-    with pytest.raises(StoreUnavailable, match="cannot connect") as caught:
-        caller(store.acquire(Claim("refused", "token", 30.0), timeout=TIMEOUT))
-    assert caught.value.applied is False
-    proxy.heal()
-    assert not caller(store.status("refused", timeout=TIMEOUT)).held
-
-
-@pytest.mark.parametrize("warm", [True, False])
-def test_a_black_hole_ends_with_the_time_out(
-    caller: Caller, proxy: Proxy, request: pytest.FixtureRequest, *, warm: bool
-) -> None:
-    """W2: a server that swallows all cannot hold a caller beyond its time, connecting or connected."""
-    store = caller.open(proxy.url, namespace=namespace(request))
-    if warm:
-        caller(store.status("key", timeout=TIMEOUT))
-    proxy.black_hole()
-    began = time.monotonic()
-    with pytest.raises(StoreUnavailable, match="no answer") as caught:
-        caller(store.acquire(Claim("key", "token", 30.0), timeout=SOON))
-    assert time.monotonic() - began < LATE
-    assert caught.value.applied is (None if warm else False)
-    proxy.heal()
-    caller.take(store, "key", "other")
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -114,18 +54,6 @@ def test_all_addresses_of_a_host_share_the_time(
                 caller(store.status("key", timeout=SOON))
             assert caught.value.applied is False
             assert time.monotonic() - began < 2 * SOON
-
-
-def test_a_late_answer_is_nobody_elses(caller: Caller, proxy: Proxy, request: pytest.FixtureRequest) -> None:
-    """S2: what comes after a call was given up is not taken for the answer of the next one."""
-    store = caller.open(proxy.url, namespace=namespace(request))
-    caller.take(store, "held")
-    proxy.delay(0.2, "down")
-    for _ in range(3):
-        with pytest.raises(StoreUnavailable):
-            caller(store.look("held", "token", timeout=0.05))
-    assert caller(store.look("free", "token", timeout=TIMEOUT)) == Lost("expired")
-    assert caller(store.status("free", timeout=TIMEOUT)) == Status("free")
 
 
 def test_a_batch_that_is_cut_leaves_each_member_unknown(
@@ -194,66 +122,6 @@ def test_watches_end_with_the_store(caller: Caller, valkey_server: Server, reque
     for refused in (store.status("key", timeout=TIMEOUT), store.watch("key", lambda: None)):
         with pytest.raises(StoreNotUsable, match="closed"):
             caller(refused)
-
-
-def test_cancelled_calls_harm_no_others(proxy: Proxy, request: pytest.FixtureRequest) -> None:
-    """C001: 600 calls cancelled at any moment leave no connection that gives an answer to the wrong question."""
-
-    async def main() -> None:
-        options = Options(clock=LoopClock(), namespace=namespace(request))
-        store = open_redis(proxy.url, face="async", options=options)
-        chance = random.Random(6)
-
-        async def ask(number: int) -> None:
-            found = await store.status(f"key{number}", timeout=TIMEOUT)
-            assert found.key == f"key{number}"
-            assert found.state == ("held" if number % 2 else "free")
-
-        for number in range(1, 20, 2):
-            await store.acquire(Claim(f"key{number}", "token", 60.0), timeout=TIMEOUT)
-        proxy.delay(0.002, "down")  # answers are under way for a while
-        for _ in range(60):
-            calls = [asyncio.ensure_future(ask(number)) for number in range(20)]
-            for call in chance.sample(calls, 10):
-                for _ in range(chance.randrange(6)):
-                    await asyncio.sleep(0)
-                call.cancel()
-            ended = await asyncio.gather(*calls, return_exceptions=True)
-            assert not [error for error in ended if isinstance(error, AssertionError | LeasedError)]
-        await store.close()
-
-    asyncio.run(main())
-
-
-def test_loops_one_after_the_other_use_one_store(valkey_server: Server, request: pytest.FixtureRequest) -> None:
-    """A store may outlive a loop: the next one has connections of its own."""
-    options = Options(clock=LoopClock(), namespace=namespace(request))
-    store = open_redis(valkey_server.url, face="async", options=options)
-
-    async def main(token: str) -> None:
-        assert isinstance(await store.acquire(Claim("key", token, 30.0), timeout=TIMEOUT), Held)
-        assert await store.release("key", token, timeout=TIMEOUT)
-
-    for number in range(3):
-        asyncio.run(main(f"token{number}"))
-    asyncio.run(store.close())
-
-
-def test_a_forked_child_has_connections_of_its_own(valkey_server: Server, request: pytest.FixtureRequest) -> None:
-    """L13, C012: parent and child go on at the same time, and neither reads an answer meant for the other."""
-    caller = Caller(Blocking(), Blocking().driver())
-    store = caller.open(valkey_server.url, namespace=namespace(request))
-    caller.take(store, "parent")
-    child = os.fork()
-    if child == 0:
-        right = all(caller(store.status("free", timeout=TIMEOUT)) == Status("free") for _ in range(200))
-        os._exit(0 if right and caller.take(store, "child") else 1)
-    for _ in range(200):
-        assert isinstance(caller(store.look("parent", "token", timeout=TIMEOUT)), Held)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert caller(store.many([Look("parent", "token")], timeout=TIMEOUT))
-    assert caller(store.status("child", timeout=TIMEOUT)).held
-    caller(store.close())
 
 
 def _until(condition: Callable[[], bool]) -> None:
