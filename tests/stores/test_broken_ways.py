@@ -21,6 +21,7 @@ from leased.testing.worlds import Async, Blocking
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
 from tests.stores.callers import TIMEOUT, Caller, calling
+from tests.stores.dynamodb.conftest import open_read as open_dynamodb
 from tests.stores.http.conftest import open_read as open_http
 
 SOON = 0.3
@@ -48,12 +49,14 @@ class Way:
         return self.open_store(self.proxy.url, face="async", options=Options(LoopClock(), namespace=self.namespace))
 
 
-@pytest.fixture(params=["valkey", "service"])
+OPENED: dict[str, Callable[..., Any]] = {"valkey": open_redis, "service": open_http, "dynalite": open_dynamodb}
+
+
+@pytest.fixture(params=OPENED)
 def way(request: pytest.FixtureRequest, proxy_to: Callable[[Server], Proxy]) -> Way:
     """A way to each of them."""
     server = request.getfixturevalue(f"{request.param}_server")
-    open_store = open_redis if request.param == "valkey" else open_http
-    return Way(server, proxy_to(server), open_store, secrets.token_hex(8))
+    return Way(server, proxy_to(server), OPENED[request.param], secrets.token_hex(8))
 
 
 @pytest.fixture(params=[Blocking(), Async()], ids=lambda face: face.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -13,6 +13,12 @@ from leased.testing.worlds import Async, Blocking, Driver, Face
 from tests.contract.real_time import clock_of
 
 FACES: tuple[Face, ...] = (Blocking(), Async())
+
+
+def open_read(url: str, *, face: Literal["blocking", "async"], options: Options) -> Any:
+    """As `connect` opens it: with the parameters of the URL read."""
+    target = read_url(url, options)
+    return dynamodb.open(target.url, face=face, options=target.options)
 
 
 @pytest.fixture(params=FACES, ids=lambda face: face.name)

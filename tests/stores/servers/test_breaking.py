@@ -21,7 +21,7 @@ from tests.servers.process import Server
 from tests.servers.proxy import Proxy, Traffic
 from tests.stores.servers.conftest import Stand, released
 
-CANCELLED = 2000 if os.environ.get("LEASED_SOAK") else 200
+CANCELLED = 2000 if os.environ.get("LEASED_SOAK") else 600
 """Calls; each is cancelled one turn of the loop later than the one before, up to nine."""
 
 SOON = 20.0
