@@ -208,10 +208,11 @@ class Release:
 
 @value
 class Abandon:
-    """An abandon as a value, for batches."""
+    """An abandon as a value, for batches. `heard`: only if claims with this token were answered `Held` just so often."""
 
     key: str
     token: str = field(repr=False)
+    heard: int | None = None
 
 
 @value
