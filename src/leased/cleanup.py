@@ -18,7 +18,8 @@ async def hand_back(store: Store, env: Env, claim: Claim, *, heard: int | None =
     give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
     while (left := give_up_at - env.clock.now()) > 0:
         try:
-            await store.abandon(claim.key, claim.token, heard=heard, timeout=min(left, env.timeout))
+            timeout = min(left, env.timeout)
+            await store.abandon(claim.key, claim.token, heard=heard, timeout=timeout)
             env.lines.released(claim.key)
             break
         except StoreNotUsable:

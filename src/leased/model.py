@@ -208,7 +208,7 @@ class Release:
 
 @value
 class Abandon:
-    """An abandon as a value, for batches. `heard`: only if claims with this token were answered `Held` just so often."""
+    """An abandon as a value, for batches. `heard` is how often whoever asks was told `Held`: see `leased.store`."""
 
     key: str
     token: str = field(repr=False)

@@ -103,7 +103,8 @@ class ForMany:
                 SELECT r.ctid AS place, a.number, a.ttl
                 FROM unnest($2, $3, $4, $5) AS a(key, token, number, ttl) CROSS JOIN LATERAL (
                     SELECT r.ctid FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
-                        AND greatest(r.renewal, 0) < a.number AND {now} < r.acquired_at + r.expires_in FOR UPDATE SKIP LOCKED
+                        AND greatest(r.renewal, 0) < a.number AND {now} < r.acquired_at + r.expires_in
+                    FOR UPDATE SKIP LOCKED
                 ) AS r
             )
             UPDATE {record} AS r SET renewal = m.number, ttl = m.ttl, (expires_in, free_in) = (
