@@ -13,8 +13,8 @@ from leased.store import Clock, Signal, Store
 
 
 async def hand_back(store: Store, env: Env, claim: Claim, *, heard: int | None = None) -> None:
-    """Abandon a claim, with `heard` as the store takes it, trying again within the clean-up budget; what the store never
-    answers lapses by its ttl."""
+    """Abandon a claim, with `heard` as the store takes it, trying again within the clean-up budget; what the store
+    never answers lapses by its ttl."""
     give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
     while (left := give_up_at - env.clock.now()) > 0:
         try:

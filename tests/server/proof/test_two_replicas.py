@@ -101,9 +101,12 @@ class Play:
 
     def let_go(self) -> None:
         """Whoever has the key releases it; the services hear of it, or find out."""
-        self.loop.create_task(self.store.release("k", "h" * 32, timeout=1.0)).add_done_callback(
-            lambda _: [service.env.lines.released("k") for service in self.services if self.chance.random() < 0.7]
-        )
+        self.loop.create_task(self.store.release("k", "h" * 32, timeout=1.0)).add_done_callback(self.tell)
+
+    def tell(self, _: object) -> None:
+        for service in self.services:
+            if self.chance.random() < 0.7:
+                service.env.lines.released("k")
 
     @staticmethod
     def was_told(talk: Conversation) -> bool:
