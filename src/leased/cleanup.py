@@ -12,12 +12,14 @@ from leased.policy import CLEANUP_BUDGET, pause
 from leased.store import Clock, Signal, Store
 
 
-async def hand_back(store: Store, env: Env, claim: Claim) -> None:
-    """Abandon a claim, trying again within the clean-up budget; what the store never answers lapses by its ttl."""
+async def hand_back(store: Store, env: Env, claim: Claim, *, heard: int | None = None) -> None:
+    """Abandon a claim, with `heard` as the store takes it, trying again within the clean-up budget; what the store
+    never answers lapses by its ttl."""
     give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
     while (left := give_up_at - env.clock.now()) > 0:
         try:
-            await store.abandon(claim.key, claim.token, timeout=min(left, env.timeout))
+            timeout = min(left, env.timeout)
+            await store.abandon(claim.key, claim.token, heard=heard, timeout=timeout)
             env.lines.released(claim.key)
             break
         except StoreNotUsable:

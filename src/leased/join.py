@@ -94,9 +94,9 @@ class Joined:
             return cast("Released", await self._ask_with_others(Release(key, token, late), timeout=timeout))
         return await self._ask(self._store.release, Release, key, token, late=late, timeout=timeout)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(self._store.abandon, Abandon, key, token, timeout=timeout)
+        await self._ask(self._store.abandon, Abandon, key, token, heard=heard, timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""

@@ -208,10 +208,11 @@ class Release:
 
 @value
 class Abandon:
-    """An abandon as a value, for batches."""
+    """An abandon as a value, for batches. `heard` is how often whoever asks was told `Held`: see `leased.store`."""
 
     key: str
     token: str = field(repr=False)
+    heard: int | None = None
 
 
 @value

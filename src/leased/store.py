@@ -27,7 +27,7 @@ Each operation is one atomic step. The rows of a table are tried from the top.
 
 | `acquire(claim)` finds | answer | effect |
 | --- | --- | --- |
-| this token holds the key | `Held`, same fencing token | `late` of the claim is added to the record; nothing else |
+| this token holds the key | `Held`, same fencing token | `late` of the claim is added; it is counted; nothing else |
 | a mark of this token, or a lapsed record with it | `Contended(ended=True)` | none: a token gets at most one grant |
 | the key held, owners equal and not null | `Held` | new grant; the old token is marked `retaken` |
 | the key held, or closed | `Contended(status)` | none |
@@ -44,6 +44,9 @@ Each operation is one atomic step. The rows of a table are tried from the top.
 
 `look(key, token)` answers as `renew` does and never changes anything.
 
+Until its first renewal a record counts how often claims were answered `Held`: the grant is the first. It counts below
+zero, in `renewal` (-1 after the grant), which is shown as 0 then; no number of a renewal is below 0.
+
 | `release(key, token, late)` finds | answer | effect |
 | --- | --- | --- |
 | this token holds the key | `Released()` | `free_at = max(now, acquired_at + hold_at_least)`; the token is forgotten |
@@ -53,7 +56,10 @@ Each operation is one atomic step. The rows of a table are tried from the top.
 With `late`, or a `late` record, it also marks the token, whatever it found.
 
 `abandon(key, token)`: marks the token, always; if it holds the key, the key opens at once (no `hold_at_least`, no
-`lock_delay`). A lapsed record stays as it is. Afterwards this token holds nothing and is never granted.
+`lock_delay`). A lapsed record stays as it is. Afterwards this token holds nothing and is never granted. With `heard`
+nothing happens, and nothing is marked, if the token holds the key and the count is another one, or over: then somebody
+else was told that it does. So of several that ask with one token, such as the replicas of a service, each can take back
+what it alone has heard of.
 
 | `force_release(key, fencing_token)` finds | answer | effect |
 | --- | --- | --- |
@@ -131,8 +137,9 @@ class Store(Protocol):
         """Free the key if this token holds it."""
         ...
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
-        """Whatever became of this claim: it holds nothing now and is never granted later."""
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
+        """Whatever became of this claim: it holds nothing now and is never granted later; with `heard`, unless it holds
+        the key and claims with its token were not answered `Held` exactly so often."""
         ...
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
@@ -213,8 +220,8 @@ async def one(store: Store, operation: Operation, *, timeout: float) -> Held | C
             return await store.renew(key, token, ttl=ttl, number=number, timeout=timeout)
         case Release(key, token, late):
             return await store.release(key, token, late=late, timeout=timeout)
-        case Abandon(key, token):
-            await store.abandon(key, token, timeout=timeout)
+        case Abandon(key, token, heard):
+            await store.abandon(key, token, heard=heard, timeout=timeout)
             return None
         case Look(key, token):
             return await store.look(key, token, timeout=timeout)

@@ -94,6 +94,8 @@ def write_operation(operation: Operation, *, wait: float = 0.0) -> Body:
             return {"key": key, "token": token, "ttlMs": at_least(ttl), "renewal": number}
         case Release(key, token, late):
             return {"key": key, "token": token, "late": late}
+        case Abandon(key, token, heard) if heard is not None:
+            return {"key": key, "token": token, "heard": heard}
         case Abandon(key, token) | Look(key, token):
             return {"key": key, "token": token}
 

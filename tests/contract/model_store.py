@@ -76,8 +76,8 @@ class ModelStore:
         assert isinstance(answer, Released)
         return answer
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
-        self._tell(Abandon(key, token))
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
+        self._tell(Abandon(key, token, heard))
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         return self._tell(ForceRelease(key, fencing_token)) is True

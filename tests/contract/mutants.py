@@ -120,16 +120,36 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated claim does not become late",
-        "record = replace(record, late=record.late or claim.late)",
-        "record = replace(record)",
+        "record = replace(record, late=record.late or claim.late, told=record.told + 1)",
+        "record = replace(record, told=record.told + 1)",
     ),
     Mutant(
         "a repeated claim starts its lease again",
-        "record = replace(record, late=record.late or claim.late)",
-        "record = replace(record, late=record.late or claim.late).with_expiry(claim.ttl, now)",
+        "record = replace(record, late=record.late or claim.late, told=record.told + 1)",
+        "record = replace(record, late=record.late or claim.late, told=record.told + 1).with_expiry(claim.ttl, now)",
     ),
     Mutant("a late release is not marked", "if release.late or (record", "if (record"),
     Mutant("a late record is not marked when released", "or (record and mine and record.late)", ""),
+    Mutant(
+        "a repeated claim is not counted",
+        "record = replace(record, late=record.late or claim.late, told=record.told + 1)",
+        "record = replace(record, late=record.late or claim.late)",
+    ),
+    Mutant(
+        "an abandon takes back what was renewed",
+        "if heard is not None and (record.renewal or record.told != heard):",
+        "if heard is not None and record.told != heard:",
+    ),
+    Mutant(
+        "an abandon takes back what others were told",
+        "if heard is not None and (record.renewal or record.told != heard):",
+        "if heard is not None and (record.renewal or record.told < heard):",
+    ),
+    Mutant(
+        "an abandon by who heard of less marks all the same",
+        "                    return state, None\n",
+        '                    return state.mark(token, "abandoned", since=now), None\n',
+    ),
     Mutant(
         "an abandon is not remembered",
         'return state.mark(token, "abandoned", since=now), None',

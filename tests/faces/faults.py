@@ -152,9 +152,9 @@ class FaultyStore:
         answer: Released = await self._request(Release(key, token, late), timeout)
         return answer
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._request(Abandon(key, token), timeout)
+        await self._request(Abandon(key, token, heard), timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""

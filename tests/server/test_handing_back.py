@@ -43,12 +43,12 @@ class Watched:
             outcomes[self.lost] = StoreUnavailable("lost", applied=None)
         return outcomes
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         if self.slow:
             await asyncio.sleep(0.1)
         if self.closed:
             raise StoreNotUsable("the store was closed")
-        await self.inner.abandon(key, token, timeout=timeout)
+        await self.inner.abandon(key, token, heard=heard, timeout=timeout)
 
     async def close(self) -> None:
         self.closed = True

@@ -40,9 +40,9 @@ class Hesitating:
         await self._pass()
         return outcome
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         await self._pass()
-        await self._inner.abandon(key, token, timeout=timeout)
+        await self._inner.abandon(key, token, heard=heard, timeout=timeout)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -67,7 +67,7 @@ class Play:
         self.service = Service(settings)
         self.inner = self.service.store
         hesitating: Any = Hesitating(self.inner, self.chance)  # type: ignore[arg-type]
-        self.service.waiting._store = hesitating
+        self.service.waiting._store = self.service.waiting.copies._store = hesitating
         self.clients: list[Client] = []
         self.granted: dict[str, Claim] = {}
         self.numbers = 0

@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from leased.checks import shown
@@ -142,6 +142,13 @@ class _Memory(Generic[_T]):
         for name in [name for name, one in self._known.items() if one.project == project]:
             del self._known[name]
 
+    def doubt(self, project: str) -> None:
+        """Look it up anew; where there is no answer it still is what was known before."""
+        self.generation += 1
+        for name, one in self._known.items():
+            if one.project == project:
+                self._known[name] = replace(one, at=min(one.at, self._now() - REMEMBERED_FOR))
+
     def _within(self, name: Any, seconds: float) -> _T | None:
         found = self._known.get(name)
         if found is None or self._now() >= found.at + seconds or self._wall() >= found.until:
@@ -242,6 +249,11 @@ class AccessGate:
         """Look up anew what is of this project: something of it was changed, and look-ups that run may not know."""
         self._principals.forget(project)
         self._rules.forget(project)
+
+    def doubt(self, project: str) -> None:
+        """The same where it may have been changed; while the registry is silent what was known before still counts."""
+        self._principals.doubt(project)
+        self._rules.doubt(project)
 
     async def _identify(self, authorization: str | None) -> tuple[Principal, float]:
         """Who it is, and until when at the most."""

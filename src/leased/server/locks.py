@@ -101,10 +101,13 @@ class LockOperations:
                 outcome = await self._try(claim, brought=request.token is not UNSET)
             else:
                 who = "" if principal.kind == "local" else f"{principal.project}/{principal.name}"
-                outcome = await self._waiting.acquire(claim, wait=wait / 1000.0, who=who, receive=call.receive)
+                minted = request.token is UNSET
+                outcome = await self._waiting.acquire(
+                    claim, wait=wait / 1000.0, who=who, receive=call.receive, minted=minted
+                )
         except (StoreUnavailable, CancelledError) as error:
             if request.token is UNSET and _may_hold(error):  # nobody can come back for it
-                self._waiting.owe(claim)
+                self._waiting.copies.owe(claim, minted=True)
             raise
         return self._answer(principal, request, operation=Acquire(claim), outcome=outcome)
 
@@ -113,12 +116,12 @@ class LockOperations:
         if not brought:
             return await self._store.acquire(claim, timeout=self._env.timeout)
         outcome: Held | Contended | None = None
-        await self._waiting.begin(claim)
+        await self._waiting.copies.begin(claim)
         try:
             outcome = await self._store.acquire(claim, timeout=self._env.timeout)
             return outcome
         finally:
-            self._waiting.end(claim, outcome)
+            self._waiting.copies.end(claim, outcome)
 
     async def _bind(self, principal: Principal, claim: Claim, *, request_id: str) -> None:
         """Let a request id stand for this claim alone, whoever repeats it, with whatever token and from wherever."""
@@ -190,7 +193,7 @@ class LockOperations:
         found: Sequence[Outcome] = ()
         try:
             for claim in claims:
-                await self._waiting.begin(claim)
+                await self._waiting.copies.begin(claim)
                 begun.append(claim)
             found = await self._store.many(operations, timeout=self._env.timeout)
             return found
@@ -202,8 +205,8 @@ class LockOperations:
                 outcome = granted.get(id(claim))
                 # Nobody can come back for a token that was made here and never told.
                 if (not found or _may_hold(outcome)) and any(claim is one for one in minted):
-                    self._waiting.owe(claim)
-                self._waiting.end(claim, outcome)
+                    self._waiting.copies.owe(claim, minted=True)
+                self._waiting.copies.end(claim, outcome)
 
     async def force_release(self, call: Call) -> Body:
         """End a lease without its token."""
@@ -260,7 +263,9 @@ class LockOperations:
             return Renew(key, request.token, ttl, number)
         if isinstance(request, ReleaseRequest):
             return Release(key, request.token, request.late is not False)
-        return (Look if isinstance(request, LookRequest) else Abandon)(key, request.token)
+        if isinstance(request, LookRequest):
+            return Look(key, request.token)
+        return Abandon(key, request.token, None if request.heard is UNSET else request.heard)
 
     def _claim(self, principal: Principal, request: AcquireRequest | AcquireMember) -> Claim:
         key, ttl, token, owner = request.key, request.ttl_ms / 1000.0, request.token, request.owner

@@ -60,6 +60,15 @@ Client = Annotated[
     str, Meta(max_length=MAX_CLIENT_LENGTH, description="`program@host:pid`, shown where no credentials are asked for.")
 ]
 FencingToken = Annotated[int, Meta(ge=1, le=MAX_FENCING_TOKEN)]
+Heard = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=2**53 - 1,
+        description="Nothing is done if the token holds the key, unless it was granted and never renewed, and claims"
+        " with it were told so exactly so often.",
+    ),
+]
 Renewal = Annotated[int, Meta(ge=0, le=2**53 - 1, description="Number of this renewal, above that of the last one.")]
 Late = Annotated[bool, Meta(description="A copy of the request may arrive after the end of the lease. Default: true.")]
 
@@ -106,6 +115,7 @@ class AbandonRequest(_Request, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whatever became of a claim: let it hold nothing, now or later."""
 
     token: Token
+    heard: Heard | UnsetType = UNSET
 
 
 class LookRequest(_Request, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -93,9 +93,8 @@ class _Handlers:
     async def revoke(self, call: Call) -> Body:
         await self._admit(call)
         request: RevokeCredentialRequest = call.request
-        with self._denials(call, "revoke credential", target=request.id):
+        with self._changing(call), self._denials(call, "revoke credential", target=request.id):
             credential = await self._management.revoke(call.principal, request.id)
-        self._gate.forget(call.principal.project)
         return {"credential": write_credential(credential, now=self._gate.wall())}
 
     async def rule_set(self, call: Call) -> Body:
@@ -104,15 +103,16 @@ class _Handlers:
 
     async def install(self, call: Call) -> Body:
         await self._admit(call)
-        installed = await self._management.install(call.principal, _read(call.request))
-        self._gate.forget(call.principal.project)
+        rule_set = _read(call.request)
+        with self._changing(call):
+            installed = await self._management.install(call.principal, rule_set)
         return _written(installed)
 
     async def remove(self, call: Call) -> Body:
         await self._admit(call)
         name = call.query.get("name", "")
-        await self._management.remove(call.principal, name)
-        self._gate.forget(call.principal.project)
+        with self._changing(call):
+            await self._management.remove(call.principal, name)
         return {"deleted": name}
 
     async def check(self, call: Call) -> Body:
@@ -144,6 +144,16 @@ class _Handlers:
         except AccessDenied as error:
             self._gate.audit.denied(call.principal, action, target=target, detail=error.message)
             raise
+
+    @contextmanager
+    def _changing(self, call: Call) -> Iterator[None]:
+        """What the gate knows of the project is old now; also if that got no answer, for it may have been done."""
+        try:
+            yield
+        except BaseException:
+            self._gate.doubt(call.principal.project)
+            raise
+        self._gate.forget(call.principal.project)
 
     async def _admit(self, call: Call) -> None:
         await self._gate.admit(call.principal, "manage")

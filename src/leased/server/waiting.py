@@ -6,18 +6,17 @@ A wait outlives the request that began it by a moment, so that a client who is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from leased import engine
-from leased.cleanup import hand_back
 from leased.env import Env
 from leased.errors import LeasedError, RateLimited, StoreNotUsable, StoreUnavailable
 from leased.model import Claim, Contended, Held, Status
 from leased.policy import FOREVER, call_timeout
 from leased.server.calls import Disconnected, Receive, has_gone, until_gone
+from leased.server.copies import Copies
 from leased.server.settings import Settings
 from leased.store import Clock, Store
 
@@ -31,10 +30,11 @@ RETRY_AFTER = 1.0
 class _Heard:
     """The store of one wait: it keeps what was last said to the claim, and ends the wait between two questions."""
 
-    def __init__(self, store: Store, clock: Clock, *, owe: Callable[[], None]) -> None:
+    def __init__(self, store: Store, clock: Clock, *, claim: Claim, copies: Copies) -> None:
         self._store = store
         self._clock = clock
-        self._owe = owe
+        self._claim = claim
+        self._copies = copies
         self.outcome: Held | Contended | None = None
         self.asked_at = 0.0
         self.asking = False
@@ -50,6 +50,7 @@ class _Heard:
         try:
             outcome = await self._store.acquire(claim, timeout=timeout)
             self.asked_at, self.outcome = asked_at, outcome
+            self._copies.hear(self._claim, outcome)
             return outcome
         finally:
             self.asking = False
@@ -61,9 +62,9 @@ class _Heard:
             # Not at once: a task that cancels itself and then ends without another wait loses what it returns.
             asyncio.get_running_loop().call_soon(self.task.cancel)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `Store`; but copies of the claim may still be answered, so that it is only noted."""
-        self._owe()
+        self._copies.owe(self._claim)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -72,10 +73,11 @@ class _Heard:
 class _Wait:
     """One claim in the line, and the requests that listen to what becomes of it."""
 
-    __slots__ = ("claim", "counts", "endless", "heard", "linger", "listeners", "settled", "task", "who")
+    __slots__ = ("claim", "counts", "endless", "heard", "linger", "listeners", "minted", "settled", "task", "who")
 
-    def __init__(self, claim: Claim, *, who: str, heard: _Heard, endless: bool) -> None:
+    def __init__(self, claim: Claim, *, who: str, heard: _Heard, endless: bool, minted: bool) -> None:
         self.claim = claim
+        self.minted = minted
         self.endless = endless  # it ends when nobody listens any more
         self.who = who
         self.heard = heard
@@ -104,17 +106,6 @@ class _Wait:
         return isinstance(error, StoreUnavailable) and error.applied is not False
 
 
-class _Copies:
-    """The requests and waits that ask for one claim: a proxy or a client may have sent it again."""
-
-    __slots__ = ("asking", "owed", "told")
-
-    def __init__(self) -> None:
-        self.asking = 0
-        self.told = False  # one of them was told that it holds the key
-        self.owed = False  # the store may hold it for one that has gone
-
-
 class Waiting:
     """All waits of this process."""
 
@@ -124,47 +115,29 @@ class Waiting:
         self._settings = settings
         self._waits: dict[tuple[str, str], _Wait] = {}
         self._each: dict[str, int] = {}
-        self._ending: dict[tuple[str, str], asyncio.Task[Any]] = {}  # claims that are being handed back
-        self._copies: dict[tuple[str, str], _Copies] = {}
         self._draining = False
+        self.copies = Copies(store, env)
 
     def __len__(self) -> int:
         """How many claims wait."""
         return len(self._waits)
 
-    async def acquire(self, claim: Claim, *, wait: float, who: str, receive: Receive) -> Held | Contended:
+    async def acquire(
+        self, claim: Claim, *, wait: float, who: str, receive: Receive, minted: bool = False
+    ) -> Held | Contended:
         """Wait for the key, but no longer than one slice. `who` counts for the limits, the empty name only in total.
+        `minted`: the token was made here, and nobody else knows it.
 
         Raises `Disconnected` once the client has gone (then nothing is held for it), `RateLimited` where no more can
         wait, and `StoreUnavailable` if the service is about to end or the store was the last word.
         """
-        await self.begin(claim)
+        await self.copies.begin(claim, minted=minted)
         outcome: Held | Contended | None = None
         try:
             outcome = await self._wait(claim, wait=wait, who=who, receive=receive)
             return outcome
         finally:
-            self.end(claim, outcome)
-
-    async def begin(self, claim: Claim) -> None:
-        """A request asks for this claim; `end` has to follow. A copy of it that is being handed back is waited for, or
-        this one would be told that it holds what is given back."""
-        key = claim.key, claim.token
-        while self._ending and (ending := self._ending.get(key)) is not None:
-            await asyncio.wait([ending])
-        self._copies.setdefault(key, _Copies()).asking += 1
-
-    def end(self, claim: Claim, outcome: object) -> None:
-        """That request is answered with this outcome, or with an error. The last copy settles what is owed."""
-        key = claim.key, claim.token
-        copies = self._copies[key]
-        copies.asking -= 1
-        if isinstance(outcome, Held):
-            copies.told = True
-        if not copies.asking:
-            del self._copies[key]
-            if copies.owed and not copies.told:
-                self._hand_back(claim)
+            self.copies.end(claim, outcome)
 
     async def _wait(self, claim: Claim, *, wait: float, who: str, receive: Receive) -> Held | Contended:
         env, most = self._env, self._settings.max_wait_slice
@@ -184,7 +157,7 @@ class Waiting:
                 if unsure and isinstance(error, StoreUnavailable) and not has_gone(receive):
                     error.applied = None  # whoever brought the token asks again with it
                 elif unsure:
-                    self.owe(claim)
+                    self.copies.owe(claim)
                 raise
         await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
         return await self._answer(found, began=began)
@@ -204,7 +177,7 @@ class Waiting:
             await asyncio.sleep(0)  # a grant that nobody wants is handed back by what its end calls
 
     def _working(self) -> set[asyncio.Task[Any]]:
-        return {wait.task for wait in self._waits.values() if not wait.task.done()} | set(self._ending.values())
+        return {wait.task for wait in self._waits.values() if not wait.task.done()} | self.copies.handing_back()
 
     def _find(self, claim: Claim) -> _Wait | None:
         """The wait that has begun for this claim already, if it can go on."""
@@ -232,8 +205,9 @@ class Waiting:
             return None, error.applied is not False
         if isinstance(outcome, Contended):
             return (outcome if outcome.ended else None), False
+        self.copies.hear(claim, outcome)
         if has_gone(receive):
-            self.owe(claim)
+            self.copies.owe(claim)
             raise Disconnected
         return outcome, False
 
@@ -244,12 +218,13 @@ class Waiting:
         if len(self._waits) >= settings.max_waiters or (who and self._each.get(who, 0) >= settings.max_waiters_each):
             most = settings.max_waiters if len(self._waits) >= settings.max_waiters else settings.max_waiters_each
             raise RateLimited(f"{most} claims wait already, and no more can", retry_after=RETRY_AFTER)
-        heard = _Heard(self._store, self._env.clock, owe=lambda: self.owe(claim))
-        new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER)
+        heard = _Heard(self._store, self._env.clock, claim=claim, copies=self.copies)
+        minted = self.copies.minted(claim)
+        new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER, minted=minted)
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
         self._waits[claim.key, claim.token] = new
-        self._copies.setdefault((claim.key, claim.token), _Copies()).asking += 1
+        self.copies.join(claim)
         self._each[who] = self._each.get(who, 0) + 1
         new.task.add_done_callback(lambda _: self._ended(new))
         return new
@@ -267,7 +242,7 @@ class Waiting:
             raise
         finally:
             if lost:
-                self.owe(claim)
+                self.copies.owe(claim)
         return won
 
     async def _listen(self, wait: _Wait, receive: Receive, *, until: float | None, goes_on: bool) -> None:
@@ -335,23 +310,8 @@ class Waiting:
             if hold is not None:
                 hold.end("released")
                 self._env.lines.block_ended(hold.key, hold.owner, hold=hold)
-            self.owe(wait.claim)
+            self.copies.owe(wait.claim, minted=wait.minted)
         self._take_out(wait)
-
-    def owe(self, claim: Claim) -> None:
-        """The store may hold the key for a request that has gone: hand it back, unless a copy of it is answered yet."""
-        copies = self._copies.get((claim.key, claim.token))
-        if copies is None:
-            self._hand_back(claim)
-        else:
-            copies.owed = True
-
-    def _hand_back(self, claim: Claim) -> None:
-        key = claim.key, claim.token
-        task = asyncio.get_running_loop().create_task(hand_back(self._store, self._env, claim))
-        self._ending[key] = task
-
-        task.add_done_callback(lambda _: self._ending.pop(key) if self._ending.get(key) is task else None)
 
     def _take_out(self, wait: _Wait) -> None:
         key = wait.claim.key, wait.claim.token
@@ -363,7 +323,7 @@ class Waiting:
         """It asks no more, and nobody will be told of what it won."""
         if wait.counts and wait.task.done() and self._waits.get((wait.claim.key, wait.claim.token)) is not wait:
             wait.counts = False
-            self.end(wait.claim, None)
+            self.copies.end(wait.claim, None)
 
     async def _answer(self, wait: _Wait, *, began: float) -> Held | Contended:
         clock = self._env.clock

@@ -118,9 +118,9 @@ class CasStore:
         """See `leased.store`."""
         return cast("Released", await self._one(self._step_of(Release(key, token, late)), timeout))
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._one(self._step_of(Abandon(key, token)), timeout)
+        await self._one(self._step_of(Abandon(key, token, heard)), timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
@@ -193,8 +193,8 @@ class CasStore:
                 return _Step(key, token, decide=self._unless_doubted(renew, token))
             case Release(key, token, late):
                 return _Step(key, token, decide=partial(rules.release, token=token, late=late))
-            case Abandon(key, token):
-                return _Step(key, token, decide=lambda seen: (None, rules.abandon(seen, token=token)))
+            case Abandon(key, token, heard):
+                return _Step(key, token, decide=lambda seen: (None, rules.abandon(seen, token=token, heard=heard)))
             case Look(key, token):
                 look = partial(rules.renew, key=key, token=token, ttl=0.0, number=-1)
                 return _Step(key, token, decide=self._unless_doubted(look, token))
@@ -288,7 +288,7 @@ class CasStore:
             return None
         record = effect.record
         before = seen.record
-        renewed = before is None or (before.token, before.renewal) != (record.token, record.renewal)
+        renewed = before is None or before.token != record.token or record.renewal > max(before.renewal, 0)
         leased = renewed and record.token is not None and record.token == step.token
         step.own = self._watcher.lease_of((record.expires_at - seen.now) / SECOND) if leased else None
         after = kept.after(effect, now=seen.now)

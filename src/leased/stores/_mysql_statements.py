@@ -37,7 +37,7 @@ def first_terms(seconds: float, terms: Terms) -> str:
     """The columns from `held_by` to `lock_delay` of a first grant for so many seconds."""
     held_by, metadata, length, closed, max_hold, *rest = written_terms(seconds, terms)
     return (
-        f"{literal(held_by)},{literal(metadata)},0,acquired_at+{length},acquired_at+{closed},acquired_at+{max_hold},"
+        f"{literal(held_by)},{literal(metadata)},-1,acquired_at+{length},acquired_at+{closed},acquired_at+{max_hold},"
         f"{_listed(rest)}"
     )
 
@@ -99,7 +99,7 @@ class Statements:
         return (
             f"UPDATE {self._records} SET acquired_at={now},"
             "fencing_token=LAST_INSERT_ID(GREATEST(fencing_token+1,acquired_at)),"
-            f"owner={literal(new.owner)},held_by={literal(new.held_by)},metadata={literal(new.metadata)},renewal=0,"
+            f"owner={literal(new.owner)},held_by={literal(new.held_by)},metadata={literal(new.metadata)},renewal=-1,"
             f"expires_at=acquired_at+{new.length},free_at=acquired_at+{new.closed},"
             f"deadline=acquired_at+{new.max_hold},ttl={new.ttl},hold_at_least={new.hold_at_least},"
             f"lock_delay={new.lock_delay},late={int(new.late)},forced=0,token={literal(new.token)}"
@@ -113,7 +113,7 @@ class Statements:
         return (
             f"UPDATE {self._records} SET renewal={number},expires_at=LEAST({now}+{length},deadline),"
             f"free_at=GREATEST(expires_at+lock_delay,acquired_at+hold_at_least),ttl={length}"
-            f" WHERE {self._of(key)} AND token={literal(token)} AND expires_at>{now} AND renewal<{number}"
+            f" WHERE {self._of(key)} AND token={literal(token)} AND expires_at>{now} AND GREATEST(renewal,0)<{number}"
         )
 
     def free(self, key: bytes, token: bytes, *, ahead: int) -> str:

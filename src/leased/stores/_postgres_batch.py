@@ -50,7 +50,7 @@ class ForMany:
         """Inserts rows for what `source` says of the claims."""
         return f"""
             INSERT INTO {self.say.record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, a.key, a.token, a.owner, a.held_by, a.metadata, {self.say.now}, 0, {self.say.now}, a.length,
+            SELECT $1, a.key, a.token, a.owner, a.held_by, a.metadata, {self.say.now}, -1, {self.say.now}, a.length,
                 a.closed, a.max_hold, a.ttl, a.hold_at_least, a.lock_delay, a.late, false, 0, 0
             FROM set_config('lock_timeout', $14, true), {source}
         """
@@ -103,7 +103,8 @@ class ForMany:
                 SELECT r.ctid AS place, a.number, a.ttl
                 FROM unnest($2, $3, $4, $5) AS a(key, token, number, ttl) CROSS JOIN LATERAL (
                     SELECT r.ctid FROM {record} AS r WHERE r.namespace = $1 AND r.key = a.key AND r.token = a.token
-                        AND r.renewal < a.number AND {now} < r.acquired_at + r.expires_in FOR UPDATE SKIP LOCKED
+                        AND greatest(r.renewal, 0) < a.number AND {now} < r.acquired_at + r.expires_in
+                    FOR UPDATE SKIP LOCKED
                 ) AS r
             )
             UPDATE {record} AS r SET renewal = m.number, ttl = m.ttl, (expires_in, free_in) = (

@@ -104,7 +104,7 @@ class Statements:
         """What a grant writes over the row before it. Only one reading of the clock: lengths count from that."""
         return f"""
             token = excluded.token, owner = excluded.owner, held_by = excluded.held_by, metadata = excluded.metadata,
-            fencing_token = greatest(r.fencing_token + 1, {self.now}), renewal = 0, acquired_at = {self.now},
+            fencing_token = greatest(r.fencing_token + 1, {self.now}), renewal = -1, acquired_at = {self.now},
             expires_in = excluded.expires_in, free_in = excluded.free_in, max_hold = excluded.max_hold,
             ttl = excluded.ttl, hold_at_least = excluded.hold_at_least, lock_delay = excluded.lock_delay,
             late = excluded.late, forced = false
@@ -115,7 +115,7 @@ class Statements:
         """Inserts the row of a claim."""
         return f"""
             INSERT INTO {self.record} AS r ({", ".join(COLUMNS)})
-            SELECT $1, $2, $3, $4, $5, $6, {self.now}, 0, {self.now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0
+            SELECT $1, $2, $3, $4, $5, $6, {self.now}, -1, {self.now}, $7, $8, $9, $10, $11, $12, $13, false, 0, 0
             {self._bound(14, "FROM")}
         """
 
@@ -164,7 +164,7 @@ class Statements:
                 SELECT e.expires_in, greatest(e.expires_in + r.lock_delay, r.hold_at_least)
                 FROM (SELECT least({self.now} - r.acquired_at + $5, r.max_hold) AS expires_in OFFSET 0) AS e
             )
-            WHERE r.token = $3 AND r.renewal < $4 AND {self.now} < r.acquired_at + r.expires_in
+            WHERE r.token = $3 AND greatest(r.renewal, 0) < $4 AND {self.now} < r.acquired_at + r.expires_in
             RETURNING r.fencing_token, r.acquired_at + r.expires_in, {self.now}, r.renewal, r.ttl, r.owner
             """,
             *(BYTES,) * 3,

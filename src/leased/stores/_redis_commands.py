@@ -87,8 +87,8 @@ class Commands:
                 return self.release(key, token, late=late)
             case Renew(key, token, ttl, number):
                 return self.renew(key, token, ttl=ttl, number=number)
-            case Abandon(key, token):
-                return self.abandon(key, token)
+            case Abandon(key, token, heard):
+                return self.abandon(key, token, heard=heard)
             case Look(key, token):
                 return self.look(key, token)
 
@@ -99,7 +99,7 @@ class Commands:
             packed = self._packed = _PackedTerms(claim)
         command = self._command(ACQUIRE, claim.key, _token(claim.token) + packed.arguments, asked=claim)
         if self._undoable:
-            command.undo = self.abandon(claim.key, claim.token)
+            command.undo = self.abandon(claim.key, claim.token, heard=1)  # not what another copy of it was told
         return command
 
     def renew(self, key: str, token: str, *, ttl: float, number: int) -> Command:
@@ -115,9 +115,10 @@ class Commands:
         """See `leased.store`."""
         return self._command(RELEASE, key, _token(token) + (_YES if late else _NO), asked=key)
 
-    def abandon(self, key: str, token: str) -> Command:
+    def abandon(self, key: str, token: str, *, heard: int | None = None) -> Command:
         """See `leased.store`."""
-        return self._command(ABANDON, key, _token(token), asked=key)
+        rest = _token(token) + (_NOTHING if heard is None else bulk(b"%d" % heard))
+        return self._command(ABANDON, key, rest, asked=key)
 
     def force_release(self, key: str, fencing_token: int | None) -> Command:
         """See `leased.store`."""
@@ -201,7 +202,7 @@ def _released(key: str, reply: Any) -> Released:
 
 
 def _abandoned(key: str, reply: Any) -> None:
-    _check(key, reply, b"a")
+    _check(key, reply, b"ak")
 
 
 def _forced(key: str, reply: Any) -> bool:

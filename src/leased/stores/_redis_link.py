@@ -277,7 +277,7 @@ class Link:
         except StoreUnavailable:  # then nobody knows; what the others were answered stands
             return outcomes
         for place, answer in zip(undo, undone, strict=True):
-            if type(answer) is bytes and letter_of(answers[place]) == b"g":
+            if type(answer) is bytes and letter_of(answer) == b"a" and letter_of(answers[place]) == b"g":
                 outcomes[place].applied = False  # others ended the lease of somebody, or may have, when they were new
         return outcomes
 

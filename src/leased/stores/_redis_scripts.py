@@ -77,7 +77,7 @@ ACQUIRE = Script("acquire", count=6)
 RENEW = Script("renew", count=5)
 LOOK = Script("renew", count=5)
 RELEASE = Script("release", count=4)
-ABANDON = Script("abandon", count=3)
+ABANDON = Script("abandon", count=4)
 FORCE_RELEASE = Script("force_release", count=3)
 STATUS = Script("status", count=2)
 

@@ -36,6 +36,7 @@ class Record(NamedTuple):
     """A row, as the contract speaks of it. `token` is a SHA-256, or `None` once the lease was released or forced.
 
     `marked_until` is when the last mark of a token that claimed this key ends: until then a grant has to look for one.
+    `renewal` below 0: not renewed yet, and how often claims were told that it is held.
     """
 
     token: bytes | None
@@ -80,11 +81,15 @@ class Record(NamedTuple):
             None, *self[1:8], free_at, *self[9:13], False, False, self.marked_until  # noqa: FBT003
         )  # fmt: skip
 
+    def told_again(self, *, late: bool) -> Record:
+        """The same once a claim was told again that it is held."""
+        return self._replace(renewal=self.renewal - (self.renewal < 0), late=self.late or late)
+
     def answer(self, key: str, token: str, *, now: int) -> Held:
         """That this token holds the key."""
         owner = None if self.owner is None else self.owner.decode(errors="replace")
         left = (self.expires_at - now) / SECOND
-        return Held(Lease(key, token, self.fencing_token, self.ttl / SECOND, owner, left, 0.0, self.renewal))
+        return Held(Lease(key, token, self.fencing_token, self.ttl / SECOND, owner, left, 0.0, max(self.renewal, 0)))
 
     def status(self, key: str, *, now: int, zero: int = 0) -> Status:
         """What anyone may see of the key; the clock of the record began `zero` after the epoch."""

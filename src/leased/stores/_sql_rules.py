@@ -54,8 +54,8 @@ def acquire(seen: View, *, claim: Claim) -> tuple[Held | Contended, Effect | Non
         return _refused(claim.key, seen, ended=True) if seen.ended(token) else _grant(claim, seen, token=token)
     held = record.held(now)
     if held and record.has(token):
-        noted = Effect(record._replace(late=True)) if claim.late and not record.late else None
-        return record.answer(claim.key, claim.token, now=now), noted
+        told = record.told_again(late=claim.late)
+        return record.answer(claim.key, claim.token, now=now), None if told == record else Effect(told)
     if record.has(token) or seen.ended(token):
         return _refused(claim.key, seen, ended=True)
     if held and (claim.owner is None or record.owner != claim.owner.encode()):
@@ -72,7 +72,7 @@ def renew(seen: View, *, key: str, token: str, ttl: float, number: int) -> tuple
     record, now, digest = seen.record, seen.now, digest_of(token)
     if record is None or not record.has(digest) or now >= record.expires_at:
         return Lost(_lost_reason(seen, digest)), None
-    if number <= record.renewal:
+    if number <= max(record.renewal, 0):
         return record.answer(key, token, now=now), None
     length = microseconds(ttl)
     expires_at = min(now + length, record.deadline)
@@ -99,11 +99,13 @@ def release(seen: View, *, token: str, late: bool) -> tuple[Released, Effect | N
     return Released(), _marking(ended, marks, now=now, freed=True)
 
 
-def abandon(seen: View, *, token: str) -> Effect:
+def abandon(seen: View, *, token: str, heard: int | None = None) -> Effect | None:
     """See `leased.store`."""
     record, now, digest = seen.record, seen.now, digest_of(token)
     marks = ((digest, "abandoned"),)
     if record is not None and record.has(digest) and now < record.expires_at:
+        if heard not in (None, -record.renewal):
+            return None
         return _marking(record.ended(now), marks, now=now, freed=True)
     return _marking(record, marks, now=now)
 
@@ -145,7 +147,7 @@ def _grant(claim: Claim, seen: View, *, token: bytes, ends: str | None = None) -
         held_by=held_by,
         metadata=metadata,
         fencing_token=max(last + 1, now + seen.zero),
-        renewal=0,
+        renewal=-1,
         acquired_at=now,
         expires_at=now + length,
         free_at=now + closed,

@@ -73,8 +73,8 @@ def settled(operation: Operation, seen: Seen) -> tuple[Outcome, Effect | None]:
             return rules.renew(seen, key=key, token=token, ttl=ttl, number=number)
         case Release(_, token, late):
             return rules.release(seen, token=token, late=late)
-        case Abandon(_, token):
-            return None, rules.abandon(seen, token=token)
+        case Abandon(_, token, heard):
+            return None, rules.abandon(seen, token=token, heard=heard)
         case Look(key, token):
             return rules.look(seen, key=key, token=token), None
 

@@ -103,9 +103,9 @@ class SqlStore(Generic[_S]):
         """See `leased.store`."""
         return await self._run(_released, Release(key, token, late), timeout, writes=1)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._run(_abandoned, Abandon(key, token), timeout, writes=1)
+        await self._run(_abandoned, Abandon(key, token, heard), timeout, writes=1)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
@@ -322,7 +322,7 @@ async def _released(session: Session, call: Call, asked: Release) -> Released:
 
 async def _abandoned(session: Session, call: Call, asked: Abandon) -> None:
     seen = await session.lock(asked.key, asked.token, call=call)
-    await session.finish(asked.key, rules.abandon(seen, token=asked.token), call=call)
+    await session.finish(asked.key, rules.abandon(seen, token=asked.token, heard=asked.heard), call=call)
 
 
 async def _looked(session: Session, call: Call, asked: Look) -> Held | Lost:

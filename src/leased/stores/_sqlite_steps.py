@@ -23,7 +23,7 @@ _GRANT = f"""
     INSERT OR REPLACE INTO record (namespace, key, token, owner, held_by, metadata, {NUMBERS}, boot, wall, sweep_at)
     VALUES ({", ".join("?" * 20)})
 """  # noqa: S608
-_LATE = f"UPDATE record SET late = 1 WHERE {_ROW}"  # noqa: S608
+_TOLD = f"UPDATE record SET late = ?, renewal = ? WHERE {_ROW}"  # noqa: S608
 _RENEW = f"UPDATE record SET wall = ?, renewal = ?, expires_at = ?, free_at = ?, ttl = ? WHERE {_ROW}"  # noqa: S608
 _CLOSE = f"""
     UPDATE record SET token = NULL, late = 0, forced = ?, wall = ?, free_at = ?, sweep_at = ? WHERE {_ROW}
@@ -79,7 +79,7 @@ class Steps:
         if effect is not None:
             record = effect.record
             if seen.record is not None and record.fencing_token == seen.record.fencing_token:
-                self._execute(_LATE, (self._namespace, claim.key))
+                self._execute(_TOLD, (int(record.late), record.renewal, self._namespace, claim.key))
             else:
                 self._mark_all(effect)
                 self._grant(claim, record)
@@ -105,9 +105,11 @@ class Steps:
             self._end(key, effect)
         return answer
 
-    def abandon(self, key: str, token: str) -> None:
+    def abandon(self, key: str, token: str, *, heard: int | None) -> None:
         """See `leased.store`."""
-        self._end(key, rules.abandon(self._see(key), token=token))
+        effect = rules.abandon(self._see(key), token=token, heard=heard)
+        if effect is not None:
+            self._end(key, effect)
 
     def force_release(self, key: str, fencing_token: int | None) -> bool:
         """See `leased.store`. A record that cannot be read goes, if only the key is named."""

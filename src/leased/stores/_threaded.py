@@ -154,9 +154,9 @@ class ThreadedStore:
         """See `leased.store`."""
         return await self._call(lambda left: self._store.release(key, token, late=late, timeout=left), timeout)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._call(lambda left: self._store.abandon(key, token, timeout=left), timeout)
+        await self._call(lambda left: self._store.abandon(key, token, heard=heard, timeout=left), timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""

@@ -71,7 +71,7 @@ class _Record:
         self.owner = claim.owner
         self.terms = claim.terms
         self.fencing_token = fencing_token
-        self.renewal = 0
+        self.renewal = -1  # below 0: not renewed yet, and how often claims were told that it is held
         self.acquired_at = now
         self.deadline = now + claim.terms.max_hold
         self.late = claim.late
@@ -123,6 +123,7 @@ class MemoryStore:
             if record is not None:
                 if _same(record.token, token) and now < record.expires_at:
                     record.late = record.late or claim.late
+                    record.renewal -= record.renewal < 0
                     return Held(self._lease(claim.key, claim.token, record, now))
                 if _same(record.token, token) or self._marked(token, now):
                     return Contended(self._status(claim.key, record, now), ended=True)
@@ -150,7 +151,7 @@ class MemoryStore:
             record = self._records.get(key)
             if record is None or not _same(record.token, digest) or now >= record.expires_at:
                 return Lost(self._lost_reason(record, digest, now))
-            if number > record.renewal:
+            if number > max(record.renewal, 0):
                 record.renewal = number
                 record.extend(now, ttl)
             return Held(self._lease(key, token, record, now))
@@ -176,14 +177,17 @@ class MemoryStore:
         self._ring(key)
         return _FREED
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
         digest = _digest(token)
         with self._mutex:
             now = self._now()
             record = self._records.get(key)
+            holds = record is not None and _same(record.token, digest) and now < record.expires_at
+            if holds and record is not None and heard not in (None, -record.renewal):
+                return
             self._mark(digest, "abandoned", now)
-            if record is None or not _same(record.token, digest) or now >= record.expires_at:
+            if record is None or not holds:
                 return
             self._end(key, record, free_at=now, now=now)
         self._ring(key)
@@ -314,7 +318,7 @@ class MemoryStore:
 
     def _lease(self, key: str, token: str, record: _Record, now: float) -> Lease:
         left = record.expires_at - now
-        return Lease(key, token, record.fencing_token, record.ttl, record.owner, left, 0.0, record.renewal)
+        return Lease(key, token, record.fencing_token, record.ttl, record.owner, left, 0.0, max(record.renewal, 0))
 
     def _status(self, key: str, record: _Record | None, now: float) -> Status | None:
         """What anyone may see, or `None` for an open key."""

@@ -110,9 +110,9 @@ class RedisStore:
         """See `leased.store`."""
         return cast("Released", await self._ask(self._commands.release(key, token, late=late), timeout=timeout))
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(self._commands.abandon(key, token), timeout=timeout)
+        await self._ask(self._commands.abandon(key, token, heard=heard), timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""

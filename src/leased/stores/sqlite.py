@@ -128,9 +128,9 @@ class SqliteStore:
         """See `leased.store`."""
         return self._write(lambda steps: steps.release(key, token, late=late), timeout)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        self._write(lambda steps: steps.abandon(key, token), timeout)
+        self._write(lambda steps: steps.abandon(key, token, heard=heard), timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
@@ -248,8 +248,8 @@ def _outcome(steps: Steps, operation: Operation) -> Outcome:
                 return steps.renew(key, token, ttl=ttl, number=number)
             case Release(key, token, late):
                 return steps.release(key, token, late=late)
-            case Abandon(key, token):
-                steps.abandon(key, token)
+            case Abandon(key, token, heard):
+                steps.abandon(key, token, heard=heard)
                 return None
             case Look(key, token):
                 return steps.look(key, token)

@@ -46,6 +46,7 @@ _ALIKE = 10
 _STEPS = (1, 2, 3, 8, 20)
 _METADATA = ("{}", '{"note":"ä"}')
 _RECENT = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 4])
+_HEARD = st.sampled_from([None, None, 0, 1, 1, 2])
 
 
 class Disagreement(AssertionError):
@@ -207,10 +208,10 @@ class Agreement(RuleBasedStateMachine):
         self.tell(Release(claim.key, claim.token, late=told))
         self.tell(Acquire(claim))
 
-    @rule(recent=_RECENT)
-    def abandon(self, *, recent: int) -> None:
-        """A claim is abandoned, whatever became of it."""
-        self.tell(Abandon(self.claim(recent).key, self.claim(recent).token))
+    @rule(recent=_RECENT, heard=_HEARD)
+    def abandon(self, *, recent: int, heard: int | None) -> None:
+        """A claim is abandoned, whatever became of it, or unless others may have heard of it."""
+        self.tell(Abandon(self.claim(recent).key, self.claim(recent).token, heard))
 
     @rule(recent=_RECENT, late=st.booleans())
     def abandon_again(self, *, recent: int, late: bool) -> None:
@@ -286,7 +287,7 @@ class Agreement(RuleBasedStateMachine):
             case "release":
                 return Release(claim.key, claim.token, late=data.draw(st.booleans()))
             case "abandon":
-                return Abandon(claim.key, claim.token)
+                return Abandon(claim.key, claim.token, data.draw(_HEARD))
             case _:
                 return Look(claim.key, claim.token)
 

@@ -63,7 +63,10 @@ Ending: TypeAlias = Literal["retaken", "force_released", "released", "abandoned"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of the last lease of a key. `token` is `None` once it was released, forced or abandoned."""
+    """What is known of the last lease of a key. `token` is `None` once it was released, forced or abandoned.
+
+    `told`: how often claims were told, before the first renewal, that this token holds the key.
+    """
 
     key: str
     token: str | None
@@ -77,6 +80,7 @@ class Record:
     expires_at: float = 0.0
     free_at: float = 0.0
     renewal: int = 0
+    told: int = 1
     late: bool = False
     forced: bool = False
 
@@ -153,9 +157,11 @@ def step(state: State, now: float, wall: float, command: Command) -> tuple[State
             return state, _look(state, key, token, now)
         case Release():
             return _release(state, command, now)
-        case Abandon(key, token):
+        case Abandon(key, token, heard):
             record = state.records.get(key)
             if record and record.held_by(token, now):
+                if heard is not None and (record.renewal or record.told != heard):
+                    return state, None
                 state = state.put(replace(record, token=None, free_at=now))
             return state.mark(token, "abandoned", since=now), None
         case ForceRelease(key, fencing_token):
@@ -199,7 +205,7 @@ def remember(state: State, token: str) -> State:
 def _acquire(state: State, claim: Claim, now: float, wall: float) -> tuple[State, Answer]:
     record = state.records.get(claim.key)
     if record and record.held_by(claim.token, now):
-        record = replace(record, late=record.late or claim.late)
+        record = replace(record, late=record.late or claim.late, told=record.told + 1)
         return state.put(record), record.lease(claim.token, now)
     status = _status(state, claim.key, now, wall)
     if state.marked(claim.token, now) or (record and record.token == claim.token):

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from leased.errors import StoreUnavailable
+from leased.server.credentials import Credential
 from leased.server.gate import REMEMBERED_FOR
 from leased.server.keys import ApiKey
+from leased.server.registry import AuditLine
 from leased.server.routes_manage import manage_routes
 from tests.server.access.gates import World
 from tests.server.running import Running, running
@@ -256,6 +259,26 @@ def test_keys_of_projects_never_meet(site: Site) -> None:
     assert site.ask("POST", "locks/force-release", {"key": "k"}, key=stranger)[0] == 200
     assert site.ask("POST", "locks/acquire", {"key": "k", **TTL}, key=stranger)[1]["acquired"] is True
     assert site.ask("POST", "locks/look", proof, key=site.ada)[1]["held"] is True
+
+
+def test_a_revocation_without_an_answer_counts_if_it_was_made(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V5, O6: where nobody knows whether a key was revoked, the service looks it up anew; and while the registry is
+    silent it still lets in whom it knew before, for holders must be able to renew."""
+    made = site.world.registry.revoke
+
+    async def unanswered(credential: Credential, line: AuditLine) -> bool:
+        await made(credential, line)
+        site.world.registry.broken = True
+        raise StoreUnavailable("the answer was lost", applied=None)
+
+    monkeypatch.setattr(site.world.registry, "revoke", unanswered)
+    held = site.ask("POST", "locks/acquire", {"key": "k", **TTL}, key=site.ada)[1]
+    status, answer = site.ask("POST", "credentials/revoke", {"id": site.ada.id})
+    assert (status, answer["applied"]) == (503, None)
+    renewal = {"key": "k", "token": held["token"], **TTL}
+    assert site.ask("POST", "locks/renew", renewal, key=site.ada)[0] == 200
+    site.world.registry.broken = False
+    assert site.acquire("l", key=site.ada) == 401
 
 
 def test_a_key_revoked_elsewhere_works_no_longer_than_seconds(site: Site) -> None:

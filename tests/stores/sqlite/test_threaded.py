@@ -42,9 +42,9 @@ class Gated(MemoryStore):
             await asyncio.sleep(0)
         return await super().acquire(claim, timeout=timeout)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         self.log.append(f"abandon {key}")
-        await super().abandon(key, token, timeout=timeout)
+        await super().abandon(key, token, heard=heard, timeout=timeout)
 
 
 def claim(key: str, token: str = "token") -> Claim:

@@ -11,6 +11,7 @@ if known then
   -- Uses: marking, saving, showing.
   if token == ARGV[2] and live then
     late = math.max(late, again)
+    if renewal < 0 then renewal = renewal - 1 end
     save()  -- also what is there already: WAIT, of whoever asks again, counts what this connection wrote
     return held()
   end
@@ -31,7 +32,7 @@ expires = now + math.min(wanted, span)
 free = math.max(expires + pause, now + least)
 local over = again == 1 and math.max(free, expires + REPLAY) or free
 if now >= marks_until then first_mark, last_mark, marks_until = 1, 0, 0 end
-local granted = struct.pack(LAYOUT, FORMAT, #ARGV[2], ARGV[2], fence, 0, now, expires, free, now + span, wanted, least,
+local granted = struct.pack(LAYOUT, FORMAT, #ARGV[2], ARGV[2], fence, -1, now, expires, free, now + span, wanted, least,
   pause, again, 0, first_mark, last_mark, marks_until, #ARGV[3], ARGV[3], #ARGV[5], ARGV[5])
 local milliseconds = math.ceil((over - now + RETENTION) / 1000)
 if marks_until == 0 then

@@ -6,7 +6,7 @@ if not readable then return at .. 'u' end
 local mine, number = token == ARGV[2], tonumber(ARGV[4])
 
 if live and mine then
-  if number > renewal then
+  if number > math.max(renewal, 0) then
     renewal, ttl = number, tonumber(ARGV[3])
     expires = math.min(now + ttl, deadline)
     free = math.max(expires + delay, math.min(acquired, now) + at_least)

@@ -1,6 +1,6 @@
 -- 'h': fencing token, renewal number, ttl, expiry, owner.
 local function held()
-  return struct.pack('<dc1dddd', now, 'h', fence, renewal, ttl, expires) .. owner
+  return struct.pack('<dc1dddd', now, 'h', fence, math.max(renewal, 0), ttl, expires) .. owner
 end
 
 -- What anyone may see, after the letter: 'f' (free); 'c' (closed), when it opens, fencing token; or 'h' (held) and the

@@ -111,9 +111,9 @@ class Client:
         """Release a lease that must be there to be released."""
         equal(await self.release(lease, late=late), Released(), what="release of a live lease")
 
-    async def abandon(self, claim: Claim | Lease) -> None:
+    async def abandon(self, claim: Claim | Lease, *, heard: int | None = None) -> None:
         """Abandon a claim."""
-        await self.store.abandon(claim.key, claim.token, timeout=TIMEOUT)
+        await self.store.abandon(claim.key, claim.token, heard=heard, timeout=TIMEOUT)
 
     async def force(self, key: str, *, fencing_token: int | None = None) -> bool:
         """Whether a forced release ended or opened anything."""

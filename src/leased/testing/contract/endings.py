@@ -88,6 +88,43 @@ async def check_an_abandoned_grant_frees_the_key(world: World) -> None:
     await client.ended(claim)
 
 
+async def check_an_abandon_spares_what_others_were_told(world: World) -> None:
+    """With `heard`, a lease ends only if nobody else was told of it: by a repeated claim, or a renewal."""
+    client = Client(world.store)
+    claim = new_claim(world.fresh_key(), ttl=3 * world.unit)
+    await client.granted(claim)
+    for told in (1, 2, 3):
+        for heard in {0, 1, 2, 3, 4} - {told}:
+            await client.abandon(claim, heard=heard)
+        equal((await client.holds(claim)).renewal, 0, what="the renewal number of a lease that was not renewed")
+        await client.granted(claim)
+    await client.abandon(claim, heard=4)
+    equal(await client.state(claim.key), "free", what="the key after it was abandoned by who heard all answers")
+    await client.ended(claim)
+    renewed = new_claim(claim.key, ttl=3 * world.unit, owner="run")
+    await client.granted(renewed)
+    await client.renew(renewed, ttl=3 * world.unit, number=0)
+    await client.renewed(renewed, ttl=3 * world.unit, number=1)
+    await client.granted(renewed)
+    for heard in (0, 1, 2):
+        await client.abandon(renewed, heard=heard)
+    await client.holds(renewed)
+    following = new_claim(claim.key, ttl=3 * world.unit, owner="run")
+    await client.granted(following)
+    await client.lost(renewed, reason="retaken")  # and not marked before
+
+
+async def check_an_abandon_by_who_heard_of_it_leaves_no_late_copy(world: World) -> None:
+    """With `heard`, a claim that holds nothing is marked as without it, so that a copy of it is refused."""
+    client = Client(world.store)
+    key = world.fresh_key()
+    for heard in (0, 1):
+        claim = new_claim(key, ttl=3 * world.unit)
+        await client.abandon(claim, heard=heard)
+        await client.ended(claim)
+        equal(await client.state(key), "free", what="the key of an abandoned claim")
+
+
 async def check_a_forced_release_ends_the_lease_it_names(world: World) -> None:
     """With a number, only the lease of that number ends; without one, whatever lease there is."""
     client = Client(world.store)

@@ -77,11 +77,11 @@ class Heard:
         with self._noting(self.unsure, token, timeout=timeout):
             return await self._store.release(key, token, late=late, timeout=timeout)
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
         self.given_back.add(token)
         with self._noting(set(), token, timeout=timeout):
-            await self._store.abandon(key, token, timeout=timeout)
+            await self._store.abandon(key, token, heard=heard, timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""

@@ -129,9 +129,9 @@ class SlowStore:
         outcome: Released = await self._ask(Release(key, token, late), timeout=timeout)
         return outcome
 
-    async def abandon(self, key: str, token: str, *, timeout: float) -> None:
+    async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(Abandon(key, token), timeout=timeout)
+        await self._ask(Abandon(key, token, heard), timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""

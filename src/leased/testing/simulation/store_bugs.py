@@ -47,7 +47,7 @@ STORE_BUGS = (
         "SAFE7",
         (_ACQUIRE, "_same(record.token, token) and now <", "False and now <"),
     ),
-    _bug("renewal numbers ignored", "SAFE8", (_RENEW, "if number > record.renewal:", "if number >= 0:")),
+    _bug("renewal numbers ignored", "SAFE8", (_RENEW, "if number > max(record.renewal, 0):", "if number >= 0:")),
     _bug("re-take by any owner", "SAFE1", (_ACQUIRE, "record.owner == claim.owner", "record.owner is not None")),
     _bug("no re-take", "SAFE9", (_ACQUIRE, "claim.owner is not None and record.owner == claim.owner", "False")),
     _bug(
