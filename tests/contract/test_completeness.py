@@ -13,6 +13,7 @@ FILES = (
     "redis/test_sentinel.py",
     "postgres",
     "mysql",
+    "dynamodb/test_contract.py",
     "http/test_contract.py",
 )
 
@@ -38,6 +39,11 @@ WHOLE_CONTRACT = [
     ("mysql/test_contract.py::test_contract[", "plain-", "async"),
     ("mysql/test_contract.py::test_contract[", "joined-", "blocking"),
     ("mysql/test_contract.py::test_contract[", "joined-", "async"),
+    ("dynamodb/test_contract.py::test_contract[", "plain-", "blocking"),
+    ("dynamodb/test_contract.py::test_contract[", "plain-", "async"),
+    ("dynamodb/test_contract.py::test_contract[", "joined-", "blocking"),
+    ("dynamodb/test_contract.py::test_contract[", "joined-", "async"),
+    ("dynamodb/test_contract.py::test_contract_on_another_server[",),
     *(
         ("http/test_contract.py::test_contract[", f"{store}-", face)
         for store in ("memory", "sqlite", "redis", "postgres")
@@ -52,9 +58,10 @@ AT_LEAST_ONE = [
         ("redis", "test_contract.py::test_redis_agrees_with_the_model["),
         ("postgres", "test_contract.py::test_it_agrees_with_the_model["),
         ("mysql", "test_agreement.py::test_"),
+        ("dynamodb", "test_contract.py::test_it_agrees_with_the_model["),
         ("http", "test_contract.py::test_it_agrees_with_the_model["),
     ) for face in ("blocking", "async")),
-    *((f"test_counter.py::test_{who}", store) for store in ("valkey", "postgres", "mariadb", "service") for who in (
+    *((f"test_counter.py::test_{who}", store) for store in ("valkey", "postgres", "mariadb", "dynalite", "service") for who in (
         "threads_lose_no_count[", "tasks_lose_no_count[", "threads_and_tasks_exclude_each_other[",
     )),
 ]  # fmt: skip

@@ -17,7 +17,7 @@ import leased.aio
 CLIENTS = 8
 ROUNDS = 12 if os.environ.get("LEASED_SOAK") else 6
 WAIT = 30.0
-STORES = ("memory", "sqlite", "valkey", "postgres", "mariadb", "service")
+STORES = ("memory", "sqlite", "valkey", "postgres", "mariadb", "dynalite", "service")
 
 
 class Counter:
@@ -55,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/locks.db"
     server = request.getfixturevalue(f"{request.param}_server")
-    return f"{server.url}?leased_namespace={secrets.token_hex(8)}"
+    return f"{server.url}{'&' if '?' in server.url else '?'}leased_namespace={secrets.token_hex(8)}"
 
 
 @pytest.fixture
