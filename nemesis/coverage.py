@@ -55,8 +55,8 @@ def counts(verdict: Verdict) -> dict[str, int]:
 
 
 def missing(found: Mapping[str, int], gates: Mapping[str, int], *, seconds: float) -> list[str]:
-    """What there was too little of, for a run of this length."""
-    wanted = {name: int(least * seconds / MINUTE) for name, least in gates.items()}
+    """What there was too little of, for a run of this length; one of more than a minute need not have seen more."""
+    wanted = {name: int(least * min(seconds / MINUTE, 1.0)) for name, least in gates.items()}
     return [f"{name}: {found[name]} of {least}" for name, least in wanted.items() if found[name] < least]
 
 

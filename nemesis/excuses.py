@@ -1,7 +1,9 @@
-"""What may end a hold before its time: a forced release, and a fail-over where the store had said so. Nothing else.
+"""What may end a hold before its time: a forced release, a fail-over where the store had said so, and the store's clock
+where it was set or ran too fast, since a lease ends by that clock. Nothing else.
 
 A fail-over excuses only what the store's assurance stated when the lease was granted (`early_loss`, and no more
 exclusion than `until-failover`), only holds that were granted before the old data was gone, and only for one ttl after.
+A clock excuses by how much it was moved: within the margins of a holder it excuses nothing, and no fencing token ever.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from nemesis.worker import TIMEOUT
 
 SLACK = 0.1
 """Seconds between an instant and the line that tells of it, on a machine that is busy."""
+
+JUMP = 0.1
+"""Seconds by which a clock jumps when it begins to run otherwise, for each 1.0 of its rate: how it is moved."""
 
 
 class Excuses:
@@ -31,8 +36,10 @@ class Excuses:
 
     def ended_early(self, hold: Hold, at: float) -> bool:
         """Whether this hold may have been over at the store at that time although it was believed in."""
-        return any(at >= call.asked for call, _ in self._hits(hold)) or any(
-            fault.began <= at and self._bounded(hold, at, fault) for fault in self._losses(hold)
+        return (
+            any(at >= call.asked for call, _ in self._hits(hold))
+            or any(fault.began <= at and self._bounded(hold, at, fault) for fault in self._losses(hold))
+            or self._over_by_the_clock(hold, at)
         )
 
     def overlap(self, earlier: Hold, later: Hold, *, until: float) -> str | None:
@@ -42,6 +49,8 @@ class Excuses:
             forgotten = [fault.gone + later.ttl for fault in self._losses(later) if fault.began <= until]
             if call.asked <= later.granted and until <= max([over + earlier.ttl, *forgotten]) + SLACK:
                 return self._use("forced release")
+        if self._over_by_the_clock(earlier, later.granted):
+            return self._use("clock moved")
         for fault in self._losses(earlier):
             if later.granted >= fault.began and until <= fault.gone + earlier.ttl + SLACK:
                 return self._use("fail-over")  # the earlier one was forgotten
@@ -73,7 +82,17 @@ class Excuses:
         for fault in self._losses(hold):
             if fault.began <= at and self._bounded(hold, at, fault):
                 return self._use("fail-over")
-        return None
+        return self._use("clock moved") if self._over_by_the_clock(hold, at) else None
+
+    def _over_by_the_clock(self, hold: Hold, at: float) -> bool:
+        """Whether the lease was over at that time on the store's clock, for that was set or ran too fast."""
+        contact = hold.contact(at)
+        for fault in self._run.faults:
+            if fault.began > at or fault.healed < contact:
+                continue
+            if fault.step or (fault.rate > 1.0 and at >= contact + hold.ttl / fault.rate - (fault.rate - 1.0) * JUMP):
+                return True
+        return False
 
     def _hits(self, hold: Hold) -> Iterator[tuple[Call, float]]:
         """The forced releases that can have ended this hold, and when each was over at the latest."""

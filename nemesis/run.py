@@ -132,7 +132,8 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A server was broken. Where it `loses`, grants from before `gone` may be forgotten from `began` on; where it does
-    not `hurt`, no caller may meet an error."""
+    not `hurt`, no caller may meet an error. A `step` set the store's clock, there and back; `rate` is how fast it ran.
+    """
 
     op: str
     name: str
@@ -141,6 +142,8 @@ class Fault:
     healed: float
     loses: bool
     hurts: bool
+    step: float = 0.0
+    rate: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +236,19 @@ def _faults(lines: Sequence[Line]) -> list[Fault]:
             known = line.data if ended is None else ended.data
             loses, hurts = bool(known["loses"]), bool(known["hurts"])
             name = str(line.data["name"])
-            faults.append(Fault(line.op, name, line.at, gone.get(line.op, end), end, loses=loses, hurts=hurts))
+            faults.append(
+                Fault(
+                    line.op,
+                    name,
+                    line.at,
+                    gone.get(line.op, end),
+                    end,
+                    loses=loses,
+                    hurts=hurts,
+                    step=float(line.data.get("step", 0.0)),
+                    rate=float(line.data.get("rate", 1.0)),
+                )
+            )
     return faults
 
 

@@ -67,16 +67,25 @@ class Break:
 
 @contextmanager
 def broken(
-    recorder: Recorder, name: str, *, loses: bool = False, hurts: bool = True, at: float | None = None
+    recorder: Recorder,
+    name: str,
+    *,
+    loses: bool = False,
+    hurts: bool = True,
+    at: float | None = None,
+    step: float = 0.0,
+    rate: float = 1.0,
 ) -> Iterator[Break]:
     """Record a fault around the block. With `loses` grants may be forgotten; say when the old data is `gone`.
+
+    `step` (seconds) and `rate` say what is done to the store's clock meanwhile.
 
     One that does not hurt is a thing of every day, which no caller may notice by an error. It began now, unless it is
     said when.
     """
     op = recorder.new_op()
     fault = Break(recorder, op, loses=loses, hurts=hurts)
-    recorder.record("fault", at=at, op=op, name=name, loses=loses, hurts=hurts)
+    recorder.record("fault", at=at, op=op, name=name, loses=loses, hurts=hurts, step=step, rate=rate)
     yield fault
     recorder.record("healed", op=op, loses=fault.loses, hurts=fault.hurts)
 

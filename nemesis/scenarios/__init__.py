@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nemesis.scenarios.clocks import SCENARIOS as CLOCKS
+from nemesis.scenarios.postgres_promotion import SCENARIOS as POSTGRES_PROMOTION
 from nemesis.scenarios.redis_cluster import SCENARIOS as REDIS_CLUSTER
 from nemesis.scenarios.redis_network import SCENARIOS as REDIS_NETWORK
 from nemesis.scenarios.redis_promotion import SCENARIOS as REDIS_PROMOTION
@@ -16,7 +18,7 @@ from nemesis.stage import Scenario
 
 _ALL = (
     *(*SQLITE, *REDIS_SERVER, *REDIS_NETWORK, *REDIS_CLUSTER, *REDIS_PROMOTION, *REDIS_REDIRECT, *SQL_SERVER),
-    *SERVICE,
+    *(*POSTGRES_PROMOTION, *CLOCKS, *SERVICE),
 )
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}

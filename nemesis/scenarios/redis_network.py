@@ -66,6 +66,14 @@ def _delay(proxy: Proxy, recorder: Recorder, chance: Random) -> None:
         proxy.heal()
 
 
+def _drip(proxy: Proxy, recorder: Recorder, chance: Random) -> None:
+    """What is said arrives in drops, so that an answer takes seconds although something always comes."""
+    with broken(recorder, "drops"):
+        proxy.drip(chance.uniform(0.005, 0.2))
+        time.sleep(chance.uniform(0.5, 3.0))
+        proxy.heal()
+
+
 def _cut(proxy: Proxy, recorder: Recorder, chance: Random) -> None:
     """All connections end, and for a while there are no new ones."""
     with broken(recorder, "cut off"):
@@ -83,6 +91,7 @@ FAULTS: tuple[Callable[[Proxy, Recorder, Random], None], ...] = (
     _hold,
     _hold,
     _delay,
+    _drip,
     _cut,
 )
 

@@ -1,4 +1,4 @@
-"""One Valkey, whole or broken, that keeps every answer: nothing may be lost, and nothing is excused."""
+"""One Valkey, whole or broken: what it keeps may not be lost, and what it says that it may lose is excused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
+from nemesis.checks.liveness import LONGEST_TTL
+from nemesis.hand import LONGEST_HOLD
 from nemesis.history import Recorder
 from nemesis.stage import Scenario, Stage, broken
 from tests.servers import valkey
@@ -41,6 +43,40 @@ def _broken() -> Iterator[Stage]:
         yield Stage(server.url, (stall, crash, forget_scripts, cut))
 
 
+@contextmanager
+def _forgetful() -> Iterator[Stage]:
+    with valkey.start() as server:
+
+        def crash(recorder: Recorder, chance: Random) -> None:
+            with broken(recorder, "killed and restarted with nothing", loses=True) as fault:
+                server.kill()
+                fault.gone()
+                time.sleep(chance.uniform(0.0, 1.0))
+                server.start()
+
+        yield Stage(server.url, (crash,))
+
+
+@contextmanager
+def _worsened() -> Iterator[Stage]:
+    with valkey.start(settings=valkey.append_only("always")) as server:
+
+        def worsen(recorder: Recorder, chance: Random) -> None:
+            """An operator turns the file off; clients connect again, as they do now and then; then the server dies."""
+            with broken(recorder, "settings made worse"), client_of(server.place) as client:
+                client.config_set("appendonly", "no")
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+            time.sleep(
+                LONGEST_HOLD + LONGEST_TTL
+            )  # leases from before end, or were granted under a promise since broken
+            with broken(recorder, "killed and restarted with what it had long ago", loses=True) as fault:
+                server.kill()
+                fault.gone()
+                server.start()
+
+        yield Stage(server.url, (worsen,))
+
+
 def pause(server: Server, recorder: Recorder, *, seconds: float) -> None:
     """Stop a server for so long."""
     with broken(recorder, f"paused for {seconds:.1f} s"):
@@ -64,5 +100,17 @@ SCENARIOS = (
         "one Valkey that keeps every answer, paused, killed, restarted and cut off",
         _broken,
         {"faults": 8, "unknown outcomes": 3},
+    ),
+    Scenario(
+        "redis-memory",
+        "one Valkey that keeps nothing, killed and restarted empty: fencing tokens rise all the same",
+        _forgetful,
+        {"fail-overs": 8, "grants lost to fail-over": 3, "unknown outcomes": 3},
+    ),
+    Scenario(
+        "redis-settings",
+        "one Valkey whose file is turned off while it runs, and which then dies",
+        _worsened,
+        {"fail-overs": 2, "grants lost to fail-over": 1},
     ),
 )

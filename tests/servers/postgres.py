@@ -13,6 +13,7 @@ from tests.servers.accounts import account_for
 from tests.servers.found import debian_postgres, wheel_postgres
 from tests.servers.moving_clock import MovingClock
 from tests.servers.process import Place, Recipe, Server, no_environment
+from tests.servers.proxy import Listening
 
 Source = Literal["debian", "wheel"]
 
@@ -34,7 +35,7 @@ def start(
     source: Source = "debian",
     *,
     settings: Mapping[str, str] | None = None,
-    replica_of: Server | None = None,
+    replica_of: Listening | None = None,
     tls: bool = False,
     clock: MovingClock | None = None,
 ) -> Server:
@@ -59,7 +60,7 @@ def _recipe(
     source: Source,
     *,
     settings: Mapping[str, str],
-    replica_of: Server | None,
+    replica_of: Listening | None,
     tls: bool,
     clock: MovingClock | None,
 ) -> Recipe:

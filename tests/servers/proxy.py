@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 CHUNK = 262_144
 QUEUED = 4 * CHUNK
+DROP = 16
+"""Bytes of one drop, where a proxy drips."""
 ORDER_WITHIN = 30.0
 
 
@@ -124,6 +126,7 @@ class Proxy:
         self._held: set[str] = set()
         self._lossy: set[str] = set()
         self._delay = {"up": 0.0, "down": 0.0}
+        self._drip = 0.0
         self._trips: list[_Trip] = []
         self._counts = dict.fromkeys(Traffic.__dataclass_fields__, 0)
         self._changed = threading.Condition()
@@ -167,6 +170,7 @@ class Proxy:
             self._held.clear()
             self._lossy.clear()
             self._delay = {"up": 0.0, "down": 0.0}
+            self._drip = 0.0
             self._trips.clear()
             for pair in [pair for pair in self._pairs if pair.up.lossy or pair.down.lossy]:
                 self._drop(pair, "reset")
@@ -180,6 +184,14 @@ class Proxy:
         def order() -> None:
             for one in _ways(way):
                 self._delay[one] = seconds
+
+        self._do(order)
+
+    def drip(self, seconds: float) -> None:
+        """Deliver what arrives from now on, both ways, in drops of `DROP` bytes, each this much after the last."""
+
+        def order() -> None:
+            self._drip = seconds
 
         self._do(order)
 
@@ -345,7 +357,17 @@ class Proxy:
             self._counts["tripped"] += 1
             self._drop(pair, "reset")
         else:
-            flow.queue.append(_Chunk(time.monotonic() + self._delay[flow.way], data, loses_reply=lost == "reply"))
+            self._queue(flow, data, loses_reply=lost == "reply")
+
+    def _queue(self, flow: _Flow, data: bytes, *, loses_reply: bool) -> None:
+        due = time.monotonic() + self._delay[flow.way]
+        if self._drip:
+            due = max([due, *(chunk.due for chunk in flow.queue)])
+            drops = [data[start : start + DROP] for start in range(0, len(data), DROP)]
+            dripping = [_Chunk(due + self._drip * number, drop, loses_reply=False) for number, drop in enumerate(drops)]
+            flow.queue.extend(dripping[:-1])
+            due, data = dripping[-1].due, dripping[-1].data
+        flow.queue.append(_Chunk(due, data, loses_reply=loses_reply))
 
     def _trip(self, data: bytes) -> Lost | None:
         sprung: list[Lost] = []
