@@ -64,10 +64,15 @@ simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, the
 	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
 
 .PHONY: soak
-soak: setup ## what tests draw at random, in great numbers: histories, interleavings, restarts, requests of all kinds
+soak: setup ## a million cycles and much else: nothing may grow (STORE=redis: only that); then the proofs
+	$(BIN)/python -m nemesis.soak $(STORE) $(ARGS)
+	$(if $(STORE),,$(MAKE) proofs)
+
+.PHONY: proofs
+proofs: setup ## what tests draw at random, in great numbers: histories, interleavings, restarts, requests of all kinds
 	LEASED_SOAK=1 INTERLEAVINGS=10000 LEASED_AGREEMENT_TIMES=20 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
 		tests/server/proof tests/server/test_interleavings.py tests/contract tests/stores/http/test_contract.py \
-		tests/stores/servers/test_breaking.py $(ARGS)
+		tests/stores/servers/test_breaking.py
 
 .PHONY: nemesis
 nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, SECONDS=60 each)
@@ -93,5 +98,5 @@ lock: setup ## renew requirements/dev.txt from dev.in
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf .venv .bench dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench .nemesis dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

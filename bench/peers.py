@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 REQUIREMENTS = (
@@ -22,15 +23,15 @@ REQUIREMENTS = (
 )
 
 
-def python_with_peers(cache: Path) -> str:
-    """The Python that has the peers installed; made on first use, and anew when the versions above change."""
+def python_with_peers(cache: Path, *, requirements: Sequence[str] = REQUIREMENTS) -> str:
+    """The Python that has the peers installed; made on first use, and anew when the versions change."""
     home = cache / "peers"
     python = home / "bin" / "python"
     stamp = home / "installed.txt"
-    wanted = "\n".join((sys.version, *REQUIREMENTS))
+    wanted = "\n".join((sys.version, *requirements))
     if not stamp.exists() or stamp.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS]
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
         subprocess.run(install, check=True)
         stamp.write_text(wanted)
     return str(python)

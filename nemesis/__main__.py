@@ -15,7 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nemesis.planted import BUGS
+from nemesis.comparing import compare
+from nemesis.planted import BUGS, ON
 from nemesis.play import Outcome, play
 from nemesis.scenarios import SCENARIOS, chosen
 from nemesis.stage import Scenario, StageFailed
@@ -40,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--bug", default="", choices=BUGS, help="a planted bug, which must be convicted: then 1 is good"
     )
+    parser.add_argument("--peers", action="store_true", help="what is convicted in other libraries for Redis")
+    parser.add_argument(
+        "--planted", action="store_true", help="every planted bug: the status is 0 if all are convicted"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="where the lines go; else kept if not valid")
     try:
         given = parser.parse_args(arguments)
@@ -51,8 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no scenario is called {name}; there are {', '.join(SCENARIOS)}", file=sys.stderr)
         return USAGE
     seed = given.seed or secrets.token_hex(4)
+    if given.peers:
+        return compare(given.scenarios, seconds=given.seconds, seed=seed)
+    if given.planted:
+        return _convict(given.keep, seconds=given.seconds, seed=seed)
     found = [_run(one, given.keep, seconds=given.seconds, seed=seed, bug=given.bug) for one in scenarios]
     return next((status for status in (1, 2) if status in found), 0)
+
+
+def _convict(keep: Path | None, *, seconds: float, seed: str) -> int:
+    """Play every planted bug; one that is not convicted is a fault of the judge."""
+    keep = keep or Path(tempfile.mkdtemp(prefix="leased-nemesis-planted-"))
+    missed = []
+    for bug in BUGS:
+        scenario = SCENARIOS[ON.get(bug, "redis-workers")]
+        if _run(scenario, keep / bug, seconds=seconds, seed=seed, bug=bug) != 1:
+            missed.append(bug)
+    print(f"convicted: {len(BUGS) - len(missed)} of {len(BUGS)}{': not ' + ', '.join(missed) if missed else ''}")
+    return 1 if missed else 0
 
 
 def _run(scenario: Scenario, keep: Path | None, *, seconds: float, seed: str, bug: str) -> int:

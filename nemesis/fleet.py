@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from random import Random
@@ -25,7 +26,16 @@ class Fleet:
     """Worker processes of both faces. A `with` statement kills those that are left at its end."""
 
     def __init__(
-        self, url: str, *, directory: Path, recorder: Recorder, seconds: float, chance: Random, bug: str
+        self,
+        url: str,
+        *,
+        directory: Path,
+        recorder: Recorder,
+        seconds: float,
+        chance: Random,
+        bug: str = "",
+        peer: str = "",
+        python: str = sys.executable,
     ) -> None:
         """Workers on the store at this URL that record into this directory and work for so long."""
         self._url = url
@@ -35,13 +45,15 @@ class Fleet:
         self._chance = chance
         self.until = 0.0
         self._bug = bug
+        self._peer = peer
+        self._python = python
         self._alive: dict[str, subprocess.Popen[bytes]] = {}
         self._names: dict[str, int] = {}
         self.failed: list[str] = []
 
     def start(self) -> None:
         """Start them, and let them begin together; from then on `until` is the time of the lines' clock to end at."""
-        for number, face in enumerate(FACES):
+        for number, face in enumerate(["blocking"] * len(FACES) if self._peer else FACES):
             self._start(f"{face}{number}", face)
         for process in self._alive.values():
             assert process.stdout is not None
@@ -86,7 +98,17 @@ class Fleet:
     def _start(self, place: str, face: str) -> subprocess.Popen[bytes]:
         self._names[place] = self._names.get(place, 0) + 1
         name = f"{place}.{self._names[place]}"
-        orders = Orders(name, face, self._url, str(self._directory), KEYS, str(self._chance.random()), self._bug)
+        orders = Orders(
+            name,
+            face,
+            self._url,
+            str(self._directory),
+            KEYS,
+            str(self._chance.random()),
+            bug=self._bug,
+            peer=self._peer,
+            python=self._python,
+        )
         self._alive[name] = subprocess.Popen(
             orders.command(), cwd=ROOT, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -125,4 +147,5 @@ class Fleet:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("LEASED_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LEASED_")}
+    return {"PYTHONPATH": str(ROOT / "src"), **kept}  # a Python with another library has ours from here

@@ -14,7 +14,7 @@ from typing import Any
 
 from leased.errors import LockLost, StoreUnavailable
 from nemesis import guard
-from nemesis.faces import Block, Face, GaveUp, done
+from nemesis.faces import Block, Face, done
 from nemesis.history import Recorder, now
 
 TTLS = (0.5, 0.8, 1.2, 2.0)
@@ -41,7 +41,16 @@ class Hand:
     """Works on a few keys until it is time to stop."""
 
     def __init__(
-        self, face: Face, locks: Any, *, recorder: Recorder, keys: list[str], guards: Path, chance: Random
+        self,
+        face: Face,
+        locks: Any,
+        *,
+        recorder: Recorder,
+        keys: list[str],
+        guards: Path,
+        chance: Random,
+        rounds: dict[str, int] = ROUNDS,
+        ttls: tuple[float, ...] = TTLS,
     ) -> None:
         self._face = face
         self._locks = locks
@@ -49,11 +58,13 @@ class Hand:
         self._keys = keys
         self._guards = guards
         self._chance = chance
+        self._rounds = rounds
+        self._ttls = ttls
 
     async def work(self, until: float) -> None:
         """Go on until this time of the lines' clock, then end what is held."""
         while now() < until:
-            round_ = _drawn(self._chance, ROUNDS)
+            round_ = _drawn(self._chance, self._rounds)
             key = self._chance.choice(self._keys)
             if round_ == "look":
                 await self._look(key)
@@ -67,7 +78,7 @@ class Hand:
 
     async def _bare(self, key: str, round_: str) -> None:
         """A handle that was asked for by itself: renewed by hand, or (`kept`) by the library."""
-        ttl, kept = self._chance.choice(TTLS), round_ == "kept"
+        ttl, kept = self._chance.choice(self._ttls), round_ == "kept"
         wait = self._chance.choice(WAITS)
         token = secrets.token_hex(16) if round_ == "repeat" else None
         patience = self._chance.uniform(0.0, 1.0) if round_ == "impatient" else None
@@ -121,7 +132,7 @@ class Hand:
 
     async def _block(self, key: str) -> None:
         """A block: the library renews, and releases at the end."""
-        ttl, wait = self._chance.choice(TTLS), self._chance.choice(WAITS)
+        ttl, wait = self._chance.choice(self._ttls), self._chance.choice(WAITS)
         op, leaving = self._recorder.new_op(), self._recorder.new_op()
         lock = self._locks.lock(key, ttl=ttl, wait=wait, name=op)
         self._recorder.record("invoke", op=op, call="acquire", key=key, wait=wait, ttl=ttl, kept=True, block=True)
@@ -159,7 +170,7 @@ class Hand:
         if not self._sees(grip):
             await self._renew(grip)
             self._write(grip)
-        if ending == "abandon":
+        if ending == "abandon" and "look" in self._rounds:
             token = grip.handle.token
             await self._call("abandon", grip.key, lambda: self._locks.abandon(grip.key, token), hold=grip.hold)
         elif ending == "drop":
@@ -239,7 +250,9 @@ class Hand:
         """An error that the library raised, as the end of a call."""
         applied = getattr(error, "applied", False) if isinstance(error, StoreUnavailable) else False
         unknown = applied is not False or not isinstance(error, Exception)
-        name = type(error).__name__ if not isinstance(error, GaveUp) else "GaveUp"
+        name = type(error).__name__
+        if isinstance(error, StoreUnavailable):
+            name = "StoreUnavailable"  # whichever kind of it: callers catch that
         data: dict[str, Any] = {"error": name, "module": type(error).__module__, "message": str(error)}
         if isinstance(error, LockLost):
             data["reason"] = error.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
@@ -67,15 +68,58 @@ class _Forgets(_Around):
         return outcome
 
 
+class _AnswersTwice(_Around):
+    """The same request once more is a new one."""
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        fresh = replace(claim, token=secrets.token_hex(16))
+        outcome: Held | Contended = await self._store.acquire(fresh, timeout=timeout)
+        return outcome
+
+
+class _NeverExpires(_Around):
+    """A lease lasts a minute, whatever the holder was told: a dead holder blocks the key."""
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        outcome: Held | Contended = await self._store.acquire(replace(claim, ttl=60.0), timeout=timeout)
+        if isinstance(outcome, Held):
+            return Held(replace(outcome.lease, ttl=claim.ttl, left=min(outcome.lease.left, claim.ttl)))
+        return outcome
+
+
+class _TellsTooMuchTime(_Around):
+    """The store ends a lease after half of what it tells."""
+
+    async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        outcome: Held | Contended = await self._store.acquire(replace(claim, ttl=claim.ttl / 2), timeout=timeout)
+        if isinstance(outcome, Held):
+            return Held(replace(outcome.lease, ttl=claim.ttl, left=claim.ttl))
+        return outcome
+
+
+class _KeepsReleased(_Around):
+    """A release is said to be done, and is not."""
+
+    async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
+        return Released()
+
+
 _STORES: dict[str, Callable[[Any], Any]] = {
     "reuses-fencing-tokens": _ReusesFencingTokens,
     "releases-anybody": _ReleasesAnybody,
     "revives": _Revives,
     "forgets": _Forgets,
     "promises-too-much": _PromisesTooMuch,
+    "answers-twice": _AnswersTwice,
+    "never-expires": _NeverExpires,
+    "tells-too-much-time": _TellsTooMuchTime,
+    "keeps-released": _KeepsReleased,
 }
 BUGS = (*_STORES, "ignores-loss")
 """Their names."""
+
+ON = {"promises-too-much": "redis-memory"}
+"""The scenario that brings a bug to light, where `redis-workers` does not."""
 
 
 def connect(face: ModuleType, url: str, *, bug: str, timeout: float, observer: Callable[[Any], None]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from nemesis.coverage import WORKERS, counts, missing
 from nemesis.fleet import Fleet
 from nemesis.history import Recorder, now, read
 from nemesis.judge import Verdict, judge
+from nemesis.peers import UNJUDGED
 from nemesis.stage import Scenario, Stage, broken
 
 CALM = 4.0
@@ -39,8 +41,20 @@ class Outcome:
         return 2 if self.missing else 0
 
 
-def play(scenario: Scenario, *, seconds: float, seed: str, directory: Path, bug: str = "") -> Outcome:
-    """One run of so many seconds. Everything that is drawn follows from the seed; what comes of it does not."""
+def play(
+    scenario: Scenario,
+    *,
+    seconds: float,
+    seed: str,
+    directory: Path,
+    bug: str = "",
+    peer: str = "",
+    python: str = sys.executable,
+) -> Outcome:
+    """One run of so many seconds. Everything that is drawn follows from the seed; what comes of it does not.
+
+    With a `peer` it is another library's, whose `python` has it: judged by what that can be asked for.
+    """
     with (
         scenario.open() as stage,
         Recorder(directory / "nemesis.jsonl", who="nemesis") as recorder,
@@ -52,6 +66,8 @@ def play(scenario: Scenario, *, seconds: float, seed: str, directory: Path, bug:
             seconds=seconds,
             chance=Random(f"{seed}/workers"),
             bug=bug,
+            peer=peer,
+            python=python,
         ) as fleet:
             fleet.start()
             breaking = _Breaking(stage, recorder, until=fleet.until - CALM, chance=Random(f"{seed}/servers"))
@@ -59,9 +75,10 @@ def play(scenario: Scenario, *, seconds: float, seed: str, directory: Path, bug:
             breaking.join()
             fleet.finish()
         recorder.record("end")
-    verdict = judge(read(directory))
+    verdict = judge(read(directory), leave_out=UNJUDGED if peer else frozenset())
     found = counts(verdict)
-    return Outcome(verdict, found, fleet.failed, missing(found, {**WORKERS, **scenario.gates}, seconds=seconds))
+    wanted = {"grants": WORKERS["grants"]} if peer else {**WORKERS, **scenario.gates}
+    return Outcome(verdict, found, fleet.failed, missing(found, wanted, seconds=seconds))
 
 
 class _Breaking:

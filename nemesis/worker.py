@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from nemesis import peers
 from nemesis.faces import FACES
-from nemesis.hand import Hand, observe
+from nemesis.hand import ROUNDS, TTLS, Hand, observe
 from nemesis.history import Recorder
 from nemesis.planted import connect
 
@@ -35,7 +36,10 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a worker shall do. `bug` is the planted one, or empty."""
+    """What a worker shall do. `bug` is the planted one, `peer` another library to use instead of ours; or empty.
+
+    `python` is the one that has that library.
+    """
 
     name: str
     face: str
@@ -44,10 +48,12 @@ class Orders:
     keys: tuple[str, ...]
     seed: str
     bug: str = ""
+    peer: str = ""
+    python: str = sys.executable
 
     def command(self) -> list[str]:
         """The command that carries them out."""
-        return [sys.executable, "-m", "nemesis.worker", json.dumps(asdict(self))]
+        return [self.python, "-m", "nemesis.worker", json.dumps(asdict(self))]
 
 
 def main() -> None:
@@ -59,7 +65,11 @@ def main() -> None:
     directory = Path(orders.directory)
     face = FACES[orders.face]()
     with Recorder(directory / f"{orders.name}.jsonl", who=orders.name) as recorder:
-        locks = connect(face.module, orders.url, bug=orders.bug, timeout=TIMEOUT, observer=observe(recorder))
+        rounds, ttls = (peers.rounds(orders.peer), peers.TTLS) if orders.peer else (ROUNDS, TTLS)
+        if orders.peer:
+            locks = peers.connect(orders.peer, orders.url, timeout=TIMEOUT)
+        else:
+            locks = connect(face.module, orders.url, bug=orders.bug, timeout=TIMEOUT, observer=observe(recorder))
         hands: list[Hand] = []
         for number in range(HANDS):
             hand = Hand(
@@ -69,6 +79,8 @@ def main() -> None:
                 keys=list(orders.keys),
                 guards=directory,
                 chance=Random(f"{orders.seed}/{orders.name}/{number}"),
+                rounds=rounds,
+                ttls=ttls,
             )
             hands.append(hand)
         print(READY, flush=True)

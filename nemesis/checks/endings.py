@@ -12,6 +12,8 @@ ROUNDING = 0.01
 """Seconds between what a holder read of its handle and the time that stands beside it, at the most."""
 
 _BY_FORCE = "force_released"
+_EARLY = "store_lost"
+"""What a holder is told whose lease the store no longer knows before its time: forgotten, or its clock was moved."""
 
 
 def early_loss(run: Run, excuses: Excuses) -> Iterator[Violation]:
@@ -33,7 +35,9 @@ def wrong_reason(run: Run, excuses: Excuses) -> Iterator[Violation]:
         at, reason = hold.loss
         if reason == _BY_FORCE and not excuses.ended_early(hold, at):
             yield Violation("reason", at, f"{hold.key!r}: {hold.op} was lost as forced, and nobody forced it")
-        if reason not in ("expired", "taken", _BY_FORCE):
+        if reason == _EARLY and not excuses.ended_early(hold, at):
+            yield Violation("reason", at, f"{hold.key!r}: {hold.op} was lost as if the store had forgotten it")
+        if reason not in ("expired", "taken", _BY_FORCE, _EARLY):
             yield Violation("reason", at, f"{hold.key!r}: {hold.op} was lost for the reason {reason!r}")
 
 

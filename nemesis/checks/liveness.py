@@ -120,10 +120,14 @@ def _free_by(run: Run, call: Call, holds: Sequence[Hold]) -> float:
     """Until when the store can have held something for an acquire, at the latest."""
     hold = next((hold for hold in holds if hold.acquire is call), None)
     if hold is None:
-        unsettled = call.answered == NEVER or not run.quiet(call.asked, call.answered + CLEAN_UP, who=[call.who])
+        over = call.answered + CLEAN_UP
+        if call.answered < NEVER and run.quiet(call.asked, over, who=[call.who]):
+            return 0.0
+        if call.outcome == "fail" and run.quiet(call.asked, over) and run.quiet(call.answered, over, who=[call.who]):
+            return over  # what it asked for while it was stopped it has handed back since
         ended = min(call.answered, run.deaths.get(call.who, NEVER))
         healed = max((one.healed for one in run.faults if one.began <= ended), default=0.0)
-        return max(ended, healed) + TIMEOUT + LONGEST_TTL if unsettled else 0.0
+        return max(ended, healed) + TIMEOUT + LONGEST_TTL
     if any(one.call == "release" and one.found.get("freed") for one in hold.calls):
         return min(one.answered for one in hold.calls if one.found.get("freed"))
     renewing = hold.kept or any(one.call in GIVING_UP for one in hold.calls)

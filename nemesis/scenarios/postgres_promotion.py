@@ -118,6 +118,6 @@ SCENARIOS = (
         "postgres-promotion",
         "a PostgreSQL with a standby that lags and is promoted, and a proxy that sends everybody there",
         _pair,
-        {"fail-overs": 2, "grants lost to fail-over": 1, "faults": 4, "unknown outcomes": 1},
+        {"fail-overs": 2, "grants lost to fail-over": 1, "faults": 4},
     ),
 )

@@ -117,6 +117,13 @@ class Story:
         self.add("gone", gone, who="nemesis", op=op)
         self.add("healed", healed, who="nemesis", op=op, loses=loses, hurts=hurts)
 
+    def clock(self, began: float, healed: float, *, step: float = 0.0, rate: float = 1.0) -> None:
+        """The store's clock was moved, which hurts nobody and loses nothing."""
+        self._ops += 1
+        op = f"nemesis#{self._ops}"
+        self.add("fault", began, who="nemesis", op=op, name="clock", loses=False, hurts=False, step=step, rate=rate)
+        self.add("healed", healed, who="nemesis", op=op, loses=False, hurts=False)
+
     def verdict(self, *, ended: float = 100.0) -> Verdict:
         """What the judge says to a run that ended then."""
         return judge(sorted([*self._lines, Line(ended, "end", "nemesis")], key=lambda line: line.at))

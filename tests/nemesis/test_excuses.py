@@ -156,3 +156,51 @@ def test_an_unknown_forced_release_may_come_late() -> None:
         story.grant(4.0, 10)
         story.grant(4.5, 11, who="b")
         assert story.broken() == (set() if valid else {"exclusion"})
+
+
+def clock_moved(*, step: float = 0.0, rate: float = 1.0, granted: float = 1.6) -> Story:
+    """A is granted at 1.0 for a second and believes to 1.93, B is granted meanwhile; the store's clock is moved."""
+    story = Story()
+    story.grant(1.0, 10)
+    story.grant(granted, 11, who="b")
+    story.clock(0.9, 3.0, step=step, rate=rate)
+    return story
+
+
+def test_a_clock_that_was_set_ends_leases() -> None:
+    """P3: a lease ends by the store's clock; set forward that is early, and it is counted."""
+    verdict = clock_moved(step=5.0).verdict()
+    assert verdict.valid
+    assert verdict.excused == {"exclusion: clock moved": 1}
+
+
+@pytest.mark.parametrize(("rate", "granted", "valid"), [(1.3, 1.8, True), (1.3, 1.7, False), (1.005, 1.9, False)])
+def test_a_clock_that_runs_too_fast_excuses_by_how_much(rate: float, granted: float, valid: bool) -> None:
+    """SAFE3: at 1.3 a second is over after 0.77; half a percent is within the margin and excuses nothing."""
+    assert clock_moved(rate=rate, granted=granted).verdict().valid is valid
+
+
+def test_no_clock_excuses_a_fencing_token() -> None:
+    """SAFE2: tokens rise whatever becomes of the clock."""
+    story = clock_moved(step=-5.0)
+    story.grant(4.0, 9, who="c")
+    assert "fencing" in story.broken()
+
+
+def test_lost_as_forgotten_only_where_something_can_have_forgotten() -> None:
+    """`store_lost` is said of what a fail-over or a clock ended, and of nothing else."""
+    for step, valid in ((5.0, True), (0.0, False)):
+        story = Story()
+        hold = story.grant(1.0, 10)
+        story.sight(1.5, hold, until=None, reason="store_lost")
+        story.clock(1.2, 3.0, step=step)
+        assert ("reason" not in story.broken()) is valid
+
+
+def test_a_clock_warning_only_where_a_clock_was_moved() -> None:
+    """Half a percent is no step."""
+    for rate, valid in ((1.3, True), (1.005, False)):
+        story = Story()
+        story.clock(1.0, 3.0, rate=rate)
+        story.add("told", 2.0, event="clock_warning", step=1.0)
+        assert ("clock" not in story.broken()) is valid

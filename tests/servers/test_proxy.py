@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from tests.servers.ports import HOST
-from tests.servers.proxy import Proxy, Way
+from tests.servers.proxy import DROP, Proxy, Way
 
 
 class Echo:
@@ -246,3 +246,19 @@ def test_waiting_for_what_does_not_come_says_what_there_was(proxy: Proxy) -> Non
     """A condition that is not met in time fails with the traffic as it is."""
     with pytest.raises(AssertionError, match=r"connections=0"):
         proxy.wait_until(lambda traffic: traffic.connections == 1, within=0.01)
+
+
+def test_it_drips(echo: Echo, proxy: Proxy) -> None:
+    """What arrives comes out in drops, all of it and in order; once healed what follows comes at once again."""
+    with connected(proxy, echo) as (client, server):
+        proxy.drip(0.01)
+        client.sendall(bytes(range(10 * DROP)))
+        assert server.recv(1000) == bytes(range(DROP))
+        found = bytes(range(DROP))
+        while len(found) < 10 * DROP:
+            found += server.recv(1000)
+        assert found == bytes(range(10 * DROP))
+        assert proxy.traffic.chunks_up == 10
+        proxy.heal()
+        client.sendall(bytes(100))
+        assert server.recv(1000) == bytes(100)

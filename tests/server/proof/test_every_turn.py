@@ -23,7 +23,7 @@ from leased.stores.memory import MemoryStore
 from tests.server.proof.conversations import Conversation
 from tests.server.proof.stepping import SteppedClock, SteppedLoop
 
-# LEASED_SOAK in the environment: ten times as many (`make soak`). A failure names its seed.
+# LEASED_SOAK in the environment: ten times as many (`make proofs`). A failure names its seed.
 SEEDS = 10_000 if os.environ.get("LEASED_SOAK") else 1_000
 PARTS = 4
 TTL = 86_400_000

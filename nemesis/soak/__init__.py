@@ -1,0 +1,1 @@
+"""Much of the same: what grows with every cycle, cancellation, reconnection or waiter shows after very many."""
