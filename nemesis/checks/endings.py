@@ -35,7 +35,8 @@ def wrong_reason(run: Run, excuses: Excuses) -> Iterator[Violation]:
         at, reason = hold.loss
         if reason == _BY_FORCE and not excuses.ended_early(hold, at):
             yield Violation("reason", at, f"{hold.key!r}: {hold.op} was lost as forced, and nobody forced it")
-        if reason == _EARLY and not excuses.ended_early(hold, at):
+        abandoned = any(call.call == "abandon" and call.asked < at for call in hold.calls)
+        if reason == _EARLY and not abandoned and not excuses.ended_early(hold, at):
             yield Violation("reason", at, f"{hold.key!r}: {hold.op} was lost as if the store had forgotten it")
         if reason not in ("expired", "taken", _BY_FORCE, _EARLY):
             yield Violation("reason", at, f"{hold.key!r}: {hold.op} was lost for the reason {reason!r}")

@@ -97,8 +97,8 @@ def _split(pair: _Pair, proxy: Proxy, recorder: Recorder, chance: Random) -> Non
 
 def _follow_again(pair: _Pair, proxy: Proxy, recorder: Recorder) -> None:
     """A new standby; clients connect again, and so learn that a fail-over can lose grants. Older ones end meanwhile."""
-    pair.attach()
-    with broken(recorder, "connections cut"):
+    with broken(recorder, "a standby copied, which takes the disk, and connections cut"):
+        pair.attach()
         proxy.cut()
     time.sleep(LONGEST_HOLD + LONGEST_TTL)
 

@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except argparse.ArgumentError as error:
         print(error, file=sys.stderr)
         return USAGE
-    except KeyError as name:
-        print(f"no store is called {name}; there are {', '.join(STORES)}", file=sys.stderr)
+    except KeyError as unknown:
+        print(f"no store is called {unknown}; there are {', '.join(STORES)}", file=sys.stderr)
         return USAGE
     warnings.simplefilter("ignore", ResourceWarning)
     amounts = Amounts().scaled(given.scale)

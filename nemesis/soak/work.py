@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import leased
@@ -38,8 +38,8 @@ class Amounts:
 
     def scaled(self, scale: float) -> Amounts:
         """So many times as much of each."""
-        parts = (self.cycles, self.keys, self.cancellations, self.reconnects, self.waiters)
-        return Amounts(*(max(self.rounds, int(part * scale)) for part in parts), rounds=self.rounds)
+        parts = {name: max(self.rounds, int(part * scale)) for name, part in asdict(self).items() if name != "rounds"}
+        return replace(self, **parts)
 
 
 class Soak:

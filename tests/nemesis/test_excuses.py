@@ -197,6 +197,15 @@ def test_lost_as_forgotten_only_where_something_can_have_forgotten() -> None:
         assert ("reason" not in story.broken()) is valid
 
 
+def test_a_hold_that_its_holder_abandoned_may_be_called_forgotten() -> None:
+    """A renewal that is under way then finds nothing."""
+    story = Story()
+    hold = story.grant(1.0, 10)
+    story.call("abandon", 1.3, hold=hold)
+    story.sight(1.5, hold, until=None, reason="store_lost")
+    assert "reason" not in story.broken()
+
+
 def test_a_clock_warning_only_where_a_clock_was_moved() -> None:
     """Half a percent is no step."""
     for rate, valid in ((1.3, True), (1.005, False)):

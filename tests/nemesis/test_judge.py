@@ -304,3 +304,15 @@ def test_every_check_is_tested_here() -> None:
     """Each name that a violation can bear is convicted in some test above."""
     text = Path(__file__).read_text()
     assert not [name for name in CHECKS if f'"{name}"' not in text]
+
+
+def test_a_stopped_waiter_that_was_refused_hides_no_blocked_key() -> None:
+    """LIVE1: what it may have got while it was stopped it has handed back a second later."""
+    story = Story()
+    story.grant(1.0, 10)
+    story.add("killed", 1.2)
+    story.refusal(5.0, who="b", wait=6.0, took=6.0)
+    story.add("stopped", 7.0, who="b")
+    story.add("continued", 10.0, who="b")
+    story.refusal(14.0, who="c")
+    assert story.broken() == {"wedged"}
