@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from nemesis.checks.violation import Violation
 from nemesis.excuses import Excuses
-from nemesis.run import GIVING_UP, NEVER, Call, Hold, Run
+from nemesis.run import GIVING_UP, NEVER, Call, Hold, Run, usable
 from nemesis.worker import TIMEOUT
 
 LATENESS = 1.5
@@ -93,6 +93,8 @@ def dead_holders(run: Run, excuses: Excuses) -> Iterator[Violation]:
         for call in asked:
             if call.outcome != "fail" or call.found.get("error") not in ("LockNotAcquired", "LockTimeout"):
                 continue
+            if not call.given.get("wait") and call.answered - call.asked > usable(float(call.given["ttl"])):
+                continue  # its own grant may have been over when it came, and was handed back
             free_by = max((end for began, end in ends if began < call.answered), default=0.0)
             if call.asked > free_by + LATENESS and run.quiet(call.asked, call.answered, who=[call.who]):
                 text = f"{key!r}: {call.op} was refused, and nobody can have held the key after {free_by:.3f}"
