@@ -53,6 +53,8 @@ WHOLE_CONTRACT = [
     ("http/test_contract.py::test_contract_when_joined[", "async"),
 ]
 # Histories compared with the model, and counts under a lock: at least one of each.
+COUNTED = ("valkey", "postgres", "mariadb", "dynalite", "service")
+
 AT_LEAST_ONE = [
     *((f"{store}/{name}", face) for store, name in (
         ("redis", "test_contract.py::test_redis_agrees_with_the_model["),
@@ -61,7 +63,7 @@ AT_LEAST_ONE = [
         ("dynamodb", "test_contract.py::test_it_agrees_with_the_model["),
         ("http", "test_contract.py::test_it_agrees_with_the_model["),
     ) for face in ("blocking", "async")),
-    *((f"test_counter.py::test_{who}", store) for store in ("valkey", "postgres", "mariadb", "dynalite", "service") for who in (
+    *((f"test_counter.py::test_{who}", store) for store in COUNTED for who in (
         "threads_lose_no_count[", "tasks_lose_no_count[", "threads_and_tasks_exclude_each_other[",
     )),
 ]  # fmt: skip
