@@ -16,7 +16,7 @@ from leased.server.usage import Shelf
 from leased.targets import hide_secrets
 
 TIMEOUT = 2.0
-"""Seconds that a call to a server may take."""
+"""Seconds that a call to a registry may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def open_registry(place: Place, *, begin: bool, timeout: float = TIMEOUT) -> Ope
     kind, path = kind_of(place.url), path_of(place.url)
     if kind == "sqlite":
         hasher = Hasher(pepper_in(place.key, make=begin) if place.key else pepper_beside(path))
-        return Opened(SqliteRegistry(path), hasher)
+        return Opened(SqliteRegistry(path, timeout=timeout), hasher)
     if kind == "file":
         hasher = Hasher(pepper_in(place.key, make=False) if place.key else PUBLIC_PEPPER)
         return Opened(FileRegistry(path), hasher)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import json
 import os
 import sqlite3
 import stat
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Lock
 from typing import Any, TypeVar
 
-from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
+from leased.errors import StoreNotUsable
 from leased.server.credentials import Credential, RuleSet
 from leased.server.registry import MAX_PAGE, AuditLine
+from leased.server.registry_sqlite_lane import Lane
 
 _T = TypeVar("_T")
 
@@ -53,16 +54,21 @@ CREATE TRIGGER audit_is_not_cut BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT,
 
 
 class SqliteRegistry:
-    """See `Registry`. Calls run one after the other on a thread of its own: the loop never waits for a disk.
+    """See `Registry`. Reads and writes each have a thread: the loop never waits for a disk, nor a read for a writer.
 
-    The file is made, for this user alone, when it is first used. `timeout`: how long to wait for another process.
+    The file is made, for this user alone, when it is first used. `timeout`: seconds that a call may take in all.
     """
 
     def __init__(self, path: str, *, timeout: float = 5.0) -> None:
         self.path = path
-        self._timeout = timeout
-        self._connection: sqlite3.Connection | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leased-registry")
+        opening = Lock()
+
+        def connect(wait: float) -> sqlite3.Connection:
+            with opening:
+                return _open(path, timeout=wait)
+
+        self._reads = Lane(path, connect=connect, timeout=timeout, writes=False)
+        self._writes = Lane(path, connect=connect, timeout=timeout, writes=True)
         self._closed = False
 
     async def credential(self, id: str) -> Credential | None:
@@ -183,67 +189,54 @@ class SqliteRegistry:
         if self._closed:
             return
         self._closed = True
-
-        def end() -> None:
-            if self._connection is not None:
-                self._connection.close()
-
-        await asyncio.wrap_future(self._thread.submit(end))
-        self._thread.shutdown(wait=True)
+        await self._reads.close()
+        await self._writes.close()
 
     async def _read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run work on one state of the file."""
-        return await self._run("BEGIN", work)
+        self._check_open()
+        return await self._reads.run(work)
 
     async def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run work as one step that happens as a whole, or not at all."""
-        return await self._run("BEGIN IMMEDIATE", work)
+        self._check_open()
+        return await self._writes.run(work)
 
-    async def _run(self, begin: str, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreNotUsable(f"the registry {self.path} was closed", hint="connect again")
-        return await asyncio.wrap_future(self._thread.submit(self._once, begin, work))
-
-    def _once(self, begin: str, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        try:
-            if self._connection is None:
-                self._connection = _open(self.path, timeout=self._timeout)
-            connection = self._connection
-            connection.execute(begin)
-            try:
-                result = work(connection)
-                connection.execute("COMMIT")
-                return result
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-        except LeasedError:  # one of them is an OSError, too
-            raise
-        except (sqlite3.Error, OSError) as error:
-            raise _failure(self.path, error) from error
 
 
 def _open(path: str, *, timeout: float) -> sqlite3.Connection:
     """The file, made first if there is none, with the tables in it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:  # closed before SQLite opens it: closing it later would undo SQLite's locks
-        state = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
+    if not os.path.exists(path):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    state = os.stat(path)  # not by a descriptor of ours: closing that would undo the locks of another connection
+    if stat.S_ISDIR(state.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(state.st_mode):
         raise StoreNotUsable(f"{path} is not a file", hint="name a file, which may be one that does not exist yet")
     if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StoreNotUsable(f"{path} can be changed by others, who could let themselves in", hint=f"chmod 600 {path}")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        _check_schema(connection, path)
-        connection.execute("COMMIT")
+        if not _is_known(connection):  # or opening would wait for whoever writes
+            connection.execute("BEGIN IMMEDIATE")
+            _check_schema(connection, path)
+            connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _is_known(connection: sqlite3.Connection) -> bool:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(application == APPLICATION_ID and version == SCHEMA_VERSION)
 
 
 def _check_schema(connection: sqlite3.Connection, path: str) -> None:
@@ -271,17 +264,6 @@ def _statements() -> Sequence[str]:
             found.append(text)
             text = ""
     return found
-
-
-def _failure(path: str, error: sqlite3.Error | OSError) -> StoreUnavailable:
-    if isinstance(error, OSError):
-        return StoreNotUsable(
-            f"the registry {path} cannot be opened: {error.strerror}",
-            hint="give this user permission to read and write the file and its directory",
-        )
-    if isinstance(error, sqlite3.OperationalError):  # busy, full, an error of the disk: it may be better next time
-        return StoreUnavailable(f"the registry {path} gave no answer: {error}", applied=False)
-    return StoreNotUsable(f"the registry {path} cannot be used: {error}", hint="restore it from a backup")
 
 
 def _append(connection: sqlite3.Connection, lines: Sequence[AuditLine]) -> None:

@@ -42,7 +42,8 @@ class Settings:
     URL; an SQLite file has its own beside it."""
 
     registry_timeout: float = 2.0
-    """How long one call to a registry on a server may take."""
+    """How long a request waits for one call to the registry, be it a server or a file that another process has in use.
+    Those after it go by what is known, see `registry_grace`, or are refused at once, until it answers again."""
 
     registry_grace: float = 60.0
     """How long credentials and rules that are known stay in use while the registry does not answer: so long can a key

@@ -56,6 +56,6 @@ def shared_registry(url: str, *, mark: str = MARK, begin: bool = True, timeout: 
 def opener(kind: str, request: pytest.FixtureRequest, *, directory: Path) -> Opener:
     """What opens the registry of a test: each time anew, and the same one."""
     if kind == "sqlite":
-        return lambda: SqliteRegistry(str(directory / "r.db"), timeout=0.2)
+        return lambda: SqliteRegistry(str(directory / "r.db"), timeout=10.0)
     url = emptied(request.getfixturevalue(f"{kind}_server"), kind)
     return lambda: shared_registry(url)
