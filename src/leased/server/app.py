@@ -37,13 +37,14 @@ _CLOSE = (b"connection", b"close")
 class _Way:
     """A route as it is gone: with its reader made once, and its counts."""
 
-    __slots__ = ("action", "counts", "handler", "known", "query", "raw", "reader")
+    __slots__ = ("action", "counts", "endless", "handler", "known", "query", "raw", "reader")
 
     def __init__(self, route: Route, counts: RouteCounts) -> None:
         self.handler = route.handler
         self.raw = route.raw
         self.action: Action | None = route.action
         self.known = route.known
+        self.endless = route.endless
         self.query = tuple(route.query)
         self.reader: Reader[Any] | None = None if route.request is None else Reader(route.request)
         self.counts = counts
@@ -120,7 +121,7 @@ class App:
             raise Refused(404, "there is nothing at this path", hint="see /openapi.json")
         method = scope["method"]
         way = ways.get("GET" if method == "HEAD" else method)
-        if way is None:
+        if way is None or (way.endless and method == "HEAD"):
             raise Refused(405, f"this path takes {' and '.join(sorted(ways))}", allow=", ".join(sorted(ways)))
         return way
 
@@ -131,8 +132,20 @@ class App:
             raise Refused(421, "the service was called by a name that is not its own", hint="set allowed_hosts")
         call.authorization = head.authorization
         if way.known and not self._open:
-            peer = peer_of(scope, head, hops=self._hops)
-            call.principal = await self._gate.identify(head.authorization, peer=peer)
+            call.peer = peer_of(scope, head, hops=self._hops)
+            call.principal = await self._gate.identify(head.authorization, peer=call.peer)
+        try:
+            await self._read(way, call, head=head, query=scope["query_string"])
+        except LeasedError:
+            if way.known and not self._open:
+                self._gate.spend(call.principal)
+            raise
+        if way.action is not None and not self._open:
+            key = call.query.get("key", "") if call.request is None else call.request.key
+            await self._admit(call.principal, way.action, key)
+
+    async def _read(self, way: _Way, call: Call, *, head: Head, query: bytes) -> None:
+        """Read body and query."""
         if way.reader is not None:
             head.check_json()
             if head.length is not None and head.length > MAX_BODY:
@@ -144,12 +157,8 @@ class App:
             if message.get("more_body") or len(body) > MAX_BODY:
                 body = await _read_rest(call.receive, body)
             call.request = way.reader.read(body)
-        query = scope["query_string"]
         if query:
             call.query = read_query(query, known=way.query)
-        if way.action is not None and not self._open:
-            key = call.query.get("key", "") if call.request is None else call.request.key
-            await self._admit(call.principal, way.action, key)
 
     async def _admit(self, principal: Principal, action: Action, key: str) -> None:
         if self._open:

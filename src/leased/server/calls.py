@@ -23,7 +23,7 @@ class Disconnected(Exception):
 class Call:
     """One request on its way: who asks, for what, and how to notice that he has gone."""
 
-    __slots__ = ("authorization", "principal", "query", "receive", "request")
+    __slots__ = ("authorization", "peer", "principal", "query", "receive", "request")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Call:
         self.request = request
         self.query = query
         self.authorization = authorization
+        self.peer = ""
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Body]]
@@ -56,7 +57,7 @@ class Route:
     `action` is what the gate is asked for, with the request's key; without one the handler asks it for what it does.
     `known` says that the caller must be known even so. `request` is the type of the body, `query` has the parameters,
     each with its meaning, of which some are `required`; `answer` is the type of what comes back, or `media_type` says
-    what it is, for the description of the interface.
+    what it is, for the description of the interface. `endless`: the answer goes on until somebody ends it.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Route:
     required: frozenset[str] = frozenset()
     answer: type[Any] | None = None
     media_type: str = "application/json"
+    endless: bool = False
 
 
 async def until_gone(receive: Receive) -> None:

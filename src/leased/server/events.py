@@ -15,6 +15,7 @@ from leased.wire import Body
 CONTENT_TYPE = b"text/event-stream; charset=utf-8"
 
 _RETRY_AFTER = 5.0
+_PARTS = 4
 _ALIVE = b": alive\n\n"
 
 
@@ -65,10 +66,17 @@ class Events:
                 reader.put(text)
 
     def open(self, project: str) -> Reader:
-        """A new reader; raises `RateLimited` where there are too many."""
+        """A new reader; raises `RateLimited` where there are too many, or too many of one project's."""
         most = self._settings.max_event_streams
         if len(self.readers) >= most or self._ended:
             raise RateLimited(f"{most} event streams are open, and no more can be", retry_after=_RETRY_AFTER)
+        share = max(1, most // _PARTS)
+        if project and sum(reader.project == project for reader in self.readers) >= share:
+            raise RateLimited(
+                f"{share} event streams of this project are open, and no more can be",
+                retry_after=_RETRY_AFTER,
+                hint="end one of them, or raise max_event_streams: a project may have a quarter of them",
+            )
         reader = Reader(project, room=self._settings.event_queue)
         self.readers.add(reader)
         return reader

@@ -229,6 +229,10 @@ class AccessGate:
                 if not verdict.allowed:
                     raise self._denied(principal, action, key=key, reason=verdict.error or "the rule says no")
 
+    def spend(self, principal: Principal) -> None:
+        """See `Gate`."""
+        self._usage.spend(principal.project)
+
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """See `Gate`."""
         await self._request_ids.bind(principal, request_id, parameters=parameters)

@@ -40,12 +40,16 @@ from leased.server.principals import Action, Gate, Principal
 from leased.server.request_ids import parameters_of
 from leased.server.requests import (
     MAX_WHOLE_METADATA,
+    AbandonMember,
     AcquireMember,
     AcquireRequest,
     ForceReleaseRequest,
+    LookMember,
     LookRequest,
     Member,
+    ReleaseMember,
     ReleaseRequest,
+    RenewMember,
     RenewRequest,
     check_depth,
 )
@@ -165,10 +169,10 @@ class LockOperations:
         asked: list[tuple[int, Operation]] = []
         for place, member in enumerate(members):
             try:
+                await admit(principal, _MEMBERS[type(member)], member.key)
                 operation = self._operation(principal, member)
                 if self.draining and isinstance(operation, Acquire):
                     raise shutting_down()
-                await admit(principal, _ACTIONS[type(operation)], member.key)
                 if isinstance(operation, Acquire) and operation.claim.request_id is not None:
                     await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
@@ -332,6 +336,13 @@ _ACTIONS: dict[type[Operation], Action] = {
     Release: "release",
     Abandon: "abandon",
     Look: "look",
+}
+_MEMBERS: dict[type[Member], Action] = {
+    AcquireMember: "acquire",
+    RenewMember: "renew",
+    ReleaseMember: "release",
+    AbandonMember: "abandon",
+    LookMember: "look",
 }
 # Outcomes that others hear of, by operation.
 _EVENTS = {

@@ -70,6 +70,10 @@ class Gate(Protocol):
         """
         ...
 
+    def spend(self, principal: Principal) -> None:
+        """Count a request that is refused before it could be admitted; it refuses nothing itself."""
+        ...
+
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """Let a request with this id pass if it is the first or the same again, else raise `RequestConflict`.
 
@@ -95,6 +99,9 @@ class OpenGate:
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`: always."""
+
+    def spend(self, principal: Principal) -> None:
+        """See `Gate`: there are no budgets."""
 
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """See `Gate`: an id is for tracing only."""

@@ -8,7 +8,7 @@ from hmac import compare_digest
 from importlib.metadata import PackageNotFoundError, version
 
 from leased import wire
-from leased.errors import AccessDenied, StoreUnavailable
+from leased.errors import AccessDenied, LeasedError, StoreUnavailable
 from leased.server import events, metrics
 from leased.server.answers import (
     AbandonAnswer,
@@ -150,6 +150,7 @@ def _watching_routes(service: Service) -> tuple[Route, ...]:
             raw=stream_events,
             action="events",
             media_type="text/event-stream",
+            endless=True,
         ),
         Route(
             "GET",
@@ -181,10 +182,12 @@ def _health_routes(service: Service) -> tuple[Route, ...]:
 
 
 async def _stream(service: Service, call: Call, send: Send) -> None:
-    """Send events until the reader has gone or the service ends."""
+    """Send events until the reader has gone, may not read them any more, or the service ends."""
     reader = service.events.open(call.principal.project)
-    gone = asyncio.get_running_loop().create_task(until_gone(call.receive))
-    gone.add_done_callback(lambda _: reader.leave())
+    loop = asyncio.get_running_loop()
+    ends = [loop.create_task(until_gone(call.receive)), loop.create_task(_until_unwelcome(service, call))]
+    for end in ends:
+        end.add_done_callback(lambda _: reader.leave())
     headers = [(b"content-type", events.CONTENT_TYPE), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -193,8 +196,26 @@ async def _stream(service: Service, call: Call, send: Send) -> None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
     finally:
-        gone.cancel()
+        for end in ends:
+            end.cancel()
         service.events.close(reader)
+
+
+async def _until_unwelcome(service: Service, call: Call) -> None:
+    """Return once the credential that opened a stream is not what it was: asked as often as the stream shows life."""
+    while True:
+        await asyncio.sleep(service.settings.heartbeat)
+        try:
+            if await service.gate.identify(call.authorization, peer=call.peer) != call.principal:
+                return
+        except LeasedError:  # it has ended, or nobody knows whether it has
+            return
+        try:
+            await service.gate.admit(call.principal, "events")
+        except AccessDenied:
+            return
+        except LeasedError:  # a budget that is used up, or not known, changes no right
+            continue
 
 
 def version_of_program() -> str:

@@ -125,13 +125,13 @@ class Settings:
     """Longest `lockDelayMs` of callers with credentials."""
 
     max_event_streams: int = 100
-    """Streams of `/v1/events` that are open at once; more are answered 429."""
+    """Streams of `/v1/events` that are open at once; more are answered 429. Each project may have a quarter of them."""
 
     event_queue: int = 1_000
     """Events kept for a reader who is slow; after that he is told how many he has missed."""
 
     heartbeat: float = 15.0
-    """How often an idle stream of events says that it is alive."""
+    """How often an idle stream of events says that it is alive, and the credential of each one is looked at again."""
 
     head_timeout: float = 10.0
     """How long a client may take to send a request: its head, and then its body."""
