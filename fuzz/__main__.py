@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         parser.error(f"{unknown[0]} is no target")
     if importlib.util.find_spec("atheris") is None:
-        print("fuzzing needs atheris, which is there for Linux and Python 3.11 to 3.13 only; the tests run the kept inputs")
+        print("fuzzing needs atheris, which is for Linux and Python 3.11 to 3.13 only: the tests run the kept inputs")
         return 2
     broken = [name for name in given.targets or NAMES if not _fuzz(name, seconds=given.seconds, finds=given.finds)]
     print(f"{len(broken)} of {len(given.targets or NAMES)} targets broken{': ' if broken else ''}{', '.join(broken)}")

@@ -2,12 +2,12 @@
 
 from functools import partial
 
+from leased.clocks import BlockingClock
 from leased.errors import LeasedError
 from leased.model import Abandon, Acquire, Claim, Held, Look, Release, Renew
 from leased.stores._http_answers import from_service, understand
 from leased.stores._http_url import Address, read_address
 from leased.stores._http_wire import Answer
-from leased.clocks import BlockingClock
 from leased.targets import Options
 from leased.wire import read_assurance, read_error, read_forced, read_outcome, read_status
 from leased.wire_batch import read_outcomes, read_page

@@ -1,8 +1,8 @@
 """Arguments of the command: parsed or refused with words; nothing else is run."""
 
 from fuzz.given import text_of
-from leased.cli.mistakes import left_over
 from leased.cli.dispatch import _parse
+from leased.cli.mistakes import left_over
 from leased.cli.parser import UsageError, build, subcommand
 
 

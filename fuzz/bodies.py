@@ -1,6 +1,7 @@
 """Bodies of requests: strict, and what is read says the same as Python's own reader of JSON."""
 
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,13 +30,13 @@ def check(data: bytes) -> None:
             assert "token" not in error.message or b"token" in data or "`" not in error.message
             continue
         twins: list[str] = []
-        plain = json.loads(data, object_pairs_hook=lambda pairs: _once(pairs, twins))
+        plain = json.loads(data, object_pairs_hook=partial(_once, twins=twins))
         assert not twins
         assert _depth(plain) <= MAX_DEPTH + 1
         assert msgspec.to_builtins(request) == plain
 
 
-def _once(pairs: list[tuple[str, Any]], twins: list[str]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]], *, twins: list[str]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twins.append("twice")

@@ -16,7 +16,7 @@ def check(data: bytes) -> None:
     fraction = Fraction(number, 1 + len(data))
     for value in (text_of(data), number, fraction):
         with suppress(InvalidRequest):
-            assert 0 <= seconds(value, what="ttl")
+            assert seconds(value, what="ttl") >= 0
         with suppress(InvalidRequest):
             assert 0.105 <= check_ttl(value, margin=0.02) <= MAX_TTL
         with suppress(InvalidRequest):

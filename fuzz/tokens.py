@@ -25,7 +25,7 @@ def _part(data: bytes) -> str:
 
 
 def check(data: bytes) -> None:
-    """Only `Unauthenticated` is raised, for claims of any kind as well; a key set is read or refused by `ValueError`."""
+    """Only `Unauthenticated` is raised, for any claims as well; a key set is read, or refused by `ValueError`."""
     asyncio.run(_ask(data))
     with suppress(ValueError):
         for key in read_key_set(data).values():

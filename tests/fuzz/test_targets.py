@@ -13,7 +13,23 @@ from fuzz.targets import MODULES, NAMES, property_of, seeds_of
 MADE = 300
 """Inputs made from the kept ones, always the same."""
 
-_WORDS = (b"\0", b"\r\n", b'"', b"[", b"]", b"{", b"}", b":", b"\xff", b"9" * 30, b"null", b"true", b"=", b"&", b"\\u0000")
+_WORDS = (
+    b"\0",
+    b"\r\n",
+    b'"',
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b":",
+    b"\xff",
+    b"9" * 30,
+    b"null",
+    b"true",
+    b"=",
+    b"&",
+    b"\\u0000",
+)
 
 
 def made_from(seeds: list[bytes], count: int) -> list[bytes]:
