@@ -62,7 +62,7 @@ smoke: setup ## build the wheel, try it in an empty environment of every Python 
 simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, then hunt every planted bug; failures print seeds
 	$(BIN)/python -m leased.testing.simulation --seeds $(SEEDS)
 	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
-	$(BIN)/python -m leased.testing.simulation --exhaust 4
+	$(BIN)/python -m leased.testing.simulation --exhaust 3
 
 .PHONY: soak
 soak: setup ## a million cycles and much else: nothing may grow (STORE=redis: only that); then the proofs

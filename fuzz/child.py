@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-import atheris  # type: ignore[import-not-found, unused-ignore]
+import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from fuzz.targets import MODULES, property_of
 

@@ -139,7 +139,7 @@ def _of_expression(node: ast.AST, source: str) -> Iterator[_Edit]:
         yield _Edit(node, text(node.operand))
     elif isinstance(node, ast.Constant) and type(node.value) is bool:
         yield _Edit(node, str(not node.value))
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield _Edit(node, repr(node.value + 1))
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
         yield _Edit(node.func, _CALLS[node.func.id])

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -86,7 +87,7 @@ class Trial:
             started = time.perf_counter()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
             reached.seconds[item.nodeid] = time.perf_counter() - started
             for line in touched:
                 reached.lines.setdefault(line, set()).add(item.nodeid)
@@ -171,11 +172,10 @@ def _in_child(work: Callable[[], bytes], *, seconds: float) -> bytes:
             break
         answer += part
     os.close(reading)
-    for stop in (lambda: os.killpg(child, signal.SIGKILL), lambda: os.kill(child, signal.SIGKILL)):
-        try:
-            stop()
-        except OSError:
-            continue
+    with suppress(OSError):
+        os.killpg(child, signal.SIGKILL)
+    with suppress(OSError):
+        os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return answer
 

@@ -148,7 +148,9 @@ BUGS = (
         ("opens its own delay", "now < free and forced == 0", "now < free"),
     ),
     *_bugs(
-        "redis", "record", ("held for a second longer", "token ~= '' and now < expires", "token ~= '' and now < expires + 1000000")
+        "redis",
+        "record",
+        ("held for a second longer", "token ~= '' and now < expires", "token ~= '' and now < expires + 1000000"),
     ),
     *_bugs("redis", "marks", ("marks count for ever", "return now < till and reason or nil", "return reason")),
     *_bugs("redis", "marking", ("the last reason stands", "reason = marked(ended) or reason", "")),

@@ -19,7 +19,7 @@ from leased.stores.memory import MemoryStore, _digest, _Record
 from leased.testing.clocks import MovableClock
 from leased.testing.ledger import Hold, Ledger, PromiseBroken
 
-OPERATIONS, PASSES = 4, 3
+OPERATIONS, PASSES = 3, 3
 """How many calls are made, and how many times a step of time passes, in the longest of all runs."""
 
 KEY, TTL, STEP = "k", 2.0, 1.25
