@@ -6,6 +6,7 @@ from fuzz.given import parts_of
 from leased.stores._redis_wire import NotRedis, PlainReplies, Replies, ServerError, replies
 
 _MOST = 50
+_DEEPEST = 50
 
 
 def check(data: bytes) -> None:
@@ -33,7 +34,7 @@ def _read(reader: Replies, arriving: list[bytes]) -> tuple[list[Any], bool]:
     return found, False
 
 
-def _plain(reply: Any) -> Any:
+def _plain(reply: Any, depth: int = 0) -> Any:
     if isinstance(reply, list):
-        return [_plain(one) for one in reply]
+        return [_plain(one, depth + 1) for one in reply] if depth < _DEEPEST else "deep"
     return f"error {reply.text}" if isinstance(reply, ServerError) else reply

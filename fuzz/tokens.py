@@ -42,7 +42,7 @@ async def _ask(data: bytes) -> None:
     known: dict[str, Any] | None = object_of(claims)
     if known is not None:  # as if the issuer had signed it
         with suppress(Unauthenticated):
-            tokens._check_times(known)
+            tokens._checked_end(known)
             known.setdefault(issuer.user_claim, "u")
             principal = tokens._principal(known)
             assert principal.project == "p"
