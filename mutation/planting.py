@@ -47,9 +47,8 @@ def _bare(found: object, module: ModuleType) -> Iterator[FunctionType]:
         found = found.__func__
     elif isinstance(found, functools.cached_property):
         found = found.func
-    while not isinstance(found, FunctionType) and hasattr(found, "__wrapped__"):
-        found = found.__wrapped__
+    while not isinstance(found, FunctionType) and (inner := getattr(found, "__wrapped__", None)) is not None:
+        found = inner
     if isinstance(found, FunctionType) and found.__module__ == module.__name__:
-        if hasattr(found, "__wrapped__"):
-            yield from _bare(found.__wrapped__, module)
+        yield from _bare(getattr(found, "__wrapped__", None), module)
         yield found

@@ -90,7 +90,7 @@ def _in_lua(bug: StoreBug, directory: Path) -> Iterator[None]:
 
 
 def _renew_scripts(files: Path) -> None:
-    vars(scripts)["_LUA"] = files
+    setattr(scripts, "_LUA", files)  # noqa: B010 - a constant, so no assignment
     for name, script in _SCRIPTS.items():
         fresh = scripts.Script(name, count=_COUNTS[name])
         script.by_hash, script.by_text = fresh.by_hash, fresh.by_text
