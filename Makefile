@@ -62,6 +62,7 @@ smoke: setup ## build the wheel, try it in an empty environment of every Python 
 simulate: setup ## run the engine through SEEDS=1000 worlds in virtual time, then hunt every planted bug; failures print seeds
 	$(BIN)/python -m leased.testing.simulation --seeds $(SEEDS)
 	$(BIN)/python -m leased.testing.simulation --bugs --seeds 4000
+	$(BIN)/python -m leased.testing.simulation --exhaust 3
 
 .PHONY: soak
 soak: setup ## a million cycles and much else: nothing may grow (STORE=redis: only that); then the proofs
@@ -77,6 +78,18 @@ proofs: setup ## what tests draw at random, in great numbers: histories, interle
 .PHONY: nemesis
 nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, SECONDS=60 each)
 	$(BIN)/python -m nemesis $(STORE) --seconds $(SECONDS) $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## feed every parser what nobody would send (SECONDS=60 for each; ARGS="urls rules": only these)
+	$(BIN)/python -m fuzz $(ARGS) --seconds $(SECONDS)
+
+.PHONY: mutate
+mutate: setup ## change the core in small ways and see that the tests notice (ARGS="leased.queue": only that module)
+	$(BIN)/python -m mutation $(ARGS)
+
+.PHONY: mutants
+mutants: setup ## plant mistakes in the scripts and statements of the stores, for the contract suite to find on real servers
+	LEASED_MUTANTS=all $(BIN)/python -m pytest -n $(JOBS) tests/mutants
 
 .PHONY: bench
 bench: setup ## measure against floors and peers, write docs/benchmarks.md (ROW="memory-pair import": only these rows)

@@ -24,7 +24,10 @@ _RESERVED_METADATA = frozenset({"host", "pid", "program"})
 
 def shown(value: object) -> str:
     """A value as it may stand in a message: short, on one line, with control and direction marks escaped."""
-    text = value if isinstance(value, str) else repr(value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or lists without end in each other
+        text = f"{type(value).__name__} too long to show"
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:81])
     return f"{text[:80]}…" if len(text) > 80 else text
 

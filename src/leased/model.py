@@ -281,6 +281,6 @@ def read_metadata(text: str) -> dict[str, Any]:
     """Metadata as stored, read back; what cannot be read is shown as nothing, for status must never fail on it."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

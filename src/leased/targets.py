@@ -134,6 +134,12 @@ def read_url(url: str, options: Options, **given: object) -> Target:
     """Take the `leased_…` parameters out of the URL and check all options; a name given both ways is refused."""
     if not url:
         raise InvalidRequest(f"a store is named by a URL, not {shown(url)!r}", hint="such as 'sqlite:locks.db'")
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            f"the URL {hide_secrets(url)!r} has bytes that are no text", hint="write it in UTF-8, or escape them: %FF"
+        ) from None
     scheme = url.partition(":")[0].lower() if ":" in url else ""
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or (os.name == "nt" and len(scheme) == 1):
         raise InvalidRequest(

@@ -56,7 +56,7 @@ class Unreadable(ValueError):
 
 
 _LONGEST_RETRY_AFTER = 86_400
-_LOST_REASONS = frozenset(get_args(LostReason))
+_LOST_REASONS = get_args(LostReason)
 _STATES = ("free", "held", "closed")
 _ERRORS: dict[str, type[LeasedError]] = {
     kind.code: kind

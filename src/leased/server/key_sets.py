@@ -106,7 +106,7 @@ def read_key_set(text: bytes) -> Mapping[str, dict[str, Any]]:
     return {
         str(key.get("kid", "")): key
         for key in found
-        if isinstance(key, dict) and key.get("kty") in {"RSA", "EC", "OKP"} and key.get("use", "sig") == "sig"
+        if isinstance(key, dict) and key.get("kty") in ("RSA", "EC", "OKP") and key.get("use", "sig") == "sig"
         if "d" not in key
     }
 

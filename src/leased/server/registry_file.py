@@ -152,7 +152,7 @@ def read_registry(text: str) -> _Content:
     """The credentials and rule sets of a file, checked. Raises `InvalidRequest` that names the place."""
     try:
         top = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"it is not TOML: {error}") from None
     unknown = sorted(set(top) - {"credential", "ruleSet"})
     if unknown:

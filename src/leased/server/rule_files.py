@@ -28,7 +28,7 @@ def read_rule_file(text: str, *, project: str = "") -> RuleSet:
         raise InvalidRequest(f"the rule file has more than {MAX_FILE} characters", hint="put members into groups")
     try:
         found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"the rule file is not TOML: {error}", hint=_SHAPE) from None
     return read_rule_set(found, project=project)
 

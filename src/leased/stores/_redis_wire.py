@@ -70,6 +70,8 @@ class PlainReplies:
         except _Incomplete:
             self._at = began
             return False
+        except RecursionError:
+            raise NotRedis("a reply has lists in each other without end") from None
 
     def _next(self) -> Any:
         line = self._line()

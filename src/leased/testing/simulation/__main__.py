@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from leased.testing.ledger import PromiseBroken
+from leased.testing.simulation.exhaustion import Exhaustion
 from leased.testing.simulation.hunting import BUGS, check_on_all_cores, hunt, hunt_on_all_cores, silent
 from leased.testing.simulation.planting import planted
 from leased.testing.simulation.world import simulate
@@ -25,11 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay this one and print its history")
     parser.add_argument("--bug", help="with --seed: with this planted bug")
     parser.add_argument("--bugs", action="store_true", help="hunt for every planted bug")
+    parser.add_argument("--exhaust", type=int, metavar="CALLS", help="every order of so many calls, instead of seeds")
     parser.add_argument("--record", type=Path, metavar="FILE", help="with --bugs: write the seeds to this file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
         return _replay(chosen.seed, chosen.bug)
+    if chosen.exhaust is not None:
+        return _exhaust(chosen.exhaust)
     if chosen.bugs:
         return _hunt(chosen.first, chosen.seeds, jobs=chosen.jobs, record=chosen.record)
     return _check(chosen.first, chosen.seeds, jobs=chosen.jobs)
@@ -46,6 +51,17 @@ def _replay(seed: int, name: str | None) -> int:
         print(line)
     print(f"seed {seed}: {run.steps} steps, history {run.history.digest()}")
     return 1 if run.violation is not None else 0
+
+
+def _exhaust(calls: int) -> int:
+    started = time.monotonic()
+    try:
+        count = Exhaustion(operations=calls).step_through()
+    except PromiseBroken as broken:
+        print(f"an order of {calls} calls breaks a promise: {broken}")
+        return 1
+    print(f"every order of {calls} calls: {count} states, none broken, {time.monotonic() - started:.0f} s")
+    return 0
 
 
 def _check(first: int, count: int, *, jobs: int) -> int:

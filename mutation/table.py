@@ -1,0 +1,29 @@
+"""Which modules are mutated, and which tests have to notice: quick ones that say what the module promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A module of the core, and what pytest is given to test it."""
+
+    module: str
+    tests: tuple[str, ...]
+
+
+CORE = (
+    Row("leased.policy", ("tests/engine",)),
+    Row("leased.queue", ("tests/engine/test_lines.py", "tests/engine/test_acquire.py")),
+    Row("leased.keeper", ("tests/engine/test_keeper.py", "tests/engine/test_endings.py")),
+    Row("leased.join", ("tests/engine/test_join.py", "tests/engine/test_join_turns.py")),
+    Row("leased.hold", ("tests/engine",)),
+    Row("leased.cleanup", ("tests/engine", "tests/faces/test_interrupts.py", "tests/faces/test_outages.py")),
+    Row("leased.engine", ("tests/engine",)),
+    Row("leased.stores.memory", ("tests/contract/test_contract.py", "-k", "memory")),
+    Row("leased.stores._sql_rules", ("tests/contract/test_contract.py", "-k", "sqlite-blocking")),
+    Row("leased.server.rights", ("tests/server/access/test_matrix.py", "tests/server/access/test_gate.py")),
+    Row("leased.server.limits", ("tests/server/access/test_limits.py",)),
+    Row("leased.server.rules", ("tests/server/access/test_rules.py",)),
+)
