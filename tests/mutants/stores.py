@@ -212,7 +212,7 @@ BUGS = (
         ("fencing token not kept", "if self._granted:", "if False:"),
         ("a closed key opens", "if record.free_at > self._now:", "if False:"),
         ("renewal number not kept", "wall = ?, renewal = ?, expires_at", "wall = ?, renewal = min(?, 0), expires_at"),
-        ("late not kept", "SET late = 1 WHERE", "SET late = 0 WHERE"),
+        ("late not kept", "SET late = ?, renewal", "SET late = min(?, 0), renewal"),
         ("a forced end is not remembered", "(int(record.forced), self._wall", "(0, self._wall"),
         ("the list goes backwards", "AND key > ? ORDER BY key", "AND key > ? ORDER BY key DESC"),
     ),
