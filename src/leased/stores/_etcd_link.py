@@ -263,6 +263,10 @@ class Link:
                 await self._log_in(line, give_up_at)
             if self._heard_at is None or self._clock.now() - self._heard_at >= _HEARD_FOR:
                 await self._hear(line, give_up_at)
+        except Refused as refused:
+            refused.error.applied = False  # whatever is to be done was not sent yet
+            line.close()
+            raise
         except BaseException:
             line.close()
             raise
@@ -276,7 +280,6 @@ class Link:
         try:
             found = read_assurance(self._understand(line, answer), self._options)
         except Refused as refused:
-            refused.error.applied = False
             if "may not do this" not in refused.error.message:
                 raise
             found = read_assurance(None, self._options)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leased.stores._cas_clock import ClientClock
 from leased.stores._cas_store import CasStore
+from leased.stores._drivers import driver
 from leased.stores._etcd_feed import connect_feed
 from leased.stores._etcd_link import Link
 from leased.stores._etcd_shelf import EtcdShelf
@@ -21,6 +22,7 @@ __all__ = ["open", "place_of"]
 
 def open(url: str, *, face: Face, options: Options) -> CasStore:  # noqa: A001 (as every store module)
     """The store on the cluster that the URL names; nothing is opened yet. Raises `InvalidRequest` for a wrong URL."""
+    driver("httptools", extra="etcd")
     address = read_address(url, options)
     wall = ClientClock(options.clock, options, shown=address.shown)
     standing = Standing(options, shown=address.shown)
