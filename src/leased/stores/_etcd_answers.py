@@ -14,7 +14,8 @@ SENSELESS = (AttributeError, LookupError, TypeError, ValueError)
 """What reading an answer raises that is not of the form which it must have."""
 
 Repeat = Literal["never", "soon", "elsewhere", "after login"]
-"""Whether the same may be asked once more, and where, as nothing was changed by it."""
+"""Where and when the same may be asked once more, if nothing was changed by it: `soon` of a cluster that is about to
+have a leader again, `elsewhere` of a member that did not answer."""
 
 _SHOWN = 120
 _INVALID, _DENIED, _EXHAUSTED, _PRECONDITION, _UNAUTHENTICATED = 3, 7, 8, 9, 16
@@ -41,13 +42,13 @@ def understand(answer: Answer, member: Member) -> dict[str, Any]:
         found = None
     if answer.status == 200 and isinstance(found, dict):
         return found
-    if answer.status == 404 and not isinstance(found, dict):
+    if answer.status == 404:
         hint = "it has to be etcd 3.4 or later, and its JSON gateway must be on (enable-grpc-gateway)"
         raise Refused(StoreNotUsable(f"{member} does not know /v3/", hint=hint))
     if not isinstance(found, dict) or not isinstance(found.get("code"), int):
         hint = "it was not etcd that answered, but something before it, or in its place"
         text = f"{member} answered with HTTP status {answer.status} and no object"
-        raise Refused(StoreUnavailable(text, hint=hint), repeat="elsewhere")
+        raise Refused(StoreUnavailable(text, hint=hint))
     raise refusal(found["code"], str(found.get("message") or found.get("error") or ""), member=member)
 
 
@@ -64,11 +65,11 @@ def refusal(code: int, message: str, *, member: Member) -> Refused:
         hint = "compact and defragment it, then `etcdctl alarm disarm`"
         return Refused(StoreUnavailable(text, applied=False, hint=hint))
     if any(words in message for words in _UNDONE):
-        return Refused(StoreUnavailable(text, applied=False), repeat="elsewhere")
+        return Refused(StoreUnavailable(text, applied=False), repeat="soon")
     if code in (_INVALID, _PRECONDITION):
         wrong_login = "authentication failed" in message
         return Refused(StoreNotUsable(text, hint="look at user and password in the URL" if wrong_login else None))
-    return Refused(StoreUnavailable(text, applied=None), repeat="soon" if "leader changed" in message else "elsewhere")
+    return Refused(StoreUnavailable(text, applied=None), repeat="soon")
 
 
 def cut_off(cut: Cut, member: Member) -> Refused:

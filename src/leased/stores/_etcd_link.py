@@ -210,7 +210,7 @@ class Link:
         try:
             return understand(answer, self._address.members[line.number])
         except Refused as refused:
-            if refused.repeat == "elsewhere":
+            if refused.repeat == "soon":
                 self._leave(line.number)
             raise
 
@@ -244,9 +244,12 @@ class Link:
                 self._leave(number)
                 away = Refused(error)
             except Refused as refused:
-                if refused.repeat != "elsewhere":
+                if refused.repeat == "elsewhere":
+                    away = Refused(refused.error)
+                elif refused.repeat == "soon":
+                    undecided = refused
+                else:
                     raise
-                undecided = refused
             else:
                 self._route.keep(number)
                 return line
