@@ -28,10 +28,11 @@ def run(plan: Plan) -> Result:
         tasks, _ = compare(plan, _ASYNC, title="Async", rounds=_ROUNDS, block=_BLOCK, cpu=cpu, url=url)
     return Result(
         "etcd-pair",
-        "One acquire and one release of a new key on an etcd of one member, whose data is on disk and safe there before "
-        "each answer. The floor is two transactions over its JSON gateway on one bare connection, each of which compares "
-        f"a revision and puts a value of a token, a fencing token, an owner and times. Blocks of about {_BLOCK * 1000:.0f} "
-        "ms of the floor; each contender is a process of its own, and all of them and the server are on one CPU.",
+        "One acquire and one release of a new key on an etcd of one member, whose data is on disk and safe there "
+        "before each answer. The floor is two transactions over its JSON gateway on one bare connection, each of which "
+        "compares a revision and puts a value of a token, a fencing token, an owner and times. Blocks of about "
+        f"{_BLOCK * 1000:.0f} ms of the floor; each contender is a process of its own, and all of them and the server "
+        "are on one CPU.",
         [blocking, tasks],
         [
             at_most("blocking: ≤ 1.2x the floor", blocking.line("leased").to_floor or 0.0, 1.2, unit="x"),

@@ -18,7 +18,7 @@ _IDLE = 4.0
 
 
 def run(plan: Plan) -> Result:
-    """From a release in one process to the next holder in another, through an SQLite file, Redis, PostgreSQL and etcd."""
+    """From a release in one process to the next holder in another, through SQLite, Redis, PostgreSQL and etcd."""
     tables: list[Table] = []
     verdicts = []
     for journal in modes():
