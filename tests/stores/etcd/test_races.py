@@ -1,13 +1,14 @@
 """On a real etcd: clocks apart, leases that nobody renews, answers that are lost, big batches, and what is swept."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 from leased.clocks import BlockingClock, step
 from leased.model import Acquire, Claim, Contended, Held, Lost, Release, Released
+from leased.store import Signal
 from leased.stores._cas_store import CasStore
 from leased.stores._etcd_feed import connect_feed, told
 from leased.stores._etcd_url import read_address
@@ -40,8 +41,14 @@ class AheadClock:
         self.ahead += seconds
         self.wall_ahead += seconds
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    async def sleep(self, seconds: float) -> None:
+        await self.inner.sleep(seconds)
+
+    def signal(self) -> Signal:
+        return self.inner.signal()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> object:
+        return self.inner.start(work)
 
 
 class Client:
