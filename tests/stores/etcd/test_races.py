@@ -47,8 +47,8 @@ class AheadClock:
     def signal(self) -> Signal:
         return self.inner.signal()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> object:
-        return self.inner.start(work)
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.inner.start(work)
 
 
 class Client:
