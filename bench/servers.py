@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import etcd as etcd_servers
 from tests.servers import mariadb, postgres, valkey
 from tests.servers.accounts import own
-from tests.servers.found import ServerMissing, debian_postgres, mariadb_program, valkey_program
+from tests.servers.found import ServerMissing, debian_postgres, etcd_program, mariadb_program, valkey_program
 from tests.servers.process import Server
 
 DISK = "/var/tmp"
@@ -48,6 +49,13 @@ def mysql(*, cpu: int | None = None) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def etcd(*, cpu: int | None = None) -> Iterator[str]:
+    """The URL of an etcd of one member whose data is on disk and safe there."""
+    with _on_cpu(etcd_servers.start, cpu) as server, _on_disk(server, cpu):
+        yield server.url
+
+
 def connections(url: str) -> int:
     """How many connections clients have to this PostgreSQL, besides the one that asks."""
     import psycopg
@@ -76,6 +84,7 @@ def versions() -> list[str]:
         "Valkey": (valkey_program, 2),
         "PostgreSQL": (lambda: debian_postgres() / "postgres", 2),
         "MariaDB": (mariadb_program, 2),
+        "etcd": (etcd_program, 2),
     }
     return [f"{name} {_version(find, word)}" for name, (find, word) in programs.items()]
 

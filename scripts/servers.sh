@@ -20,6 +20,7 @@ need postgresql /usr/lib/postgresql/*/bin/postgres
 need mariadb-server /usr/sbin/mariadbd
 need pgbouncer /usr/sbin/pgbouncer
 need nginx /usr/sbin/nginx
+need etcd-server /usr/bin/etcd
 need libfaketime /usr/lib/*/faketime/libfaketime.so.1
 if [ -z "$missing" ]; then
     exit 0

@@ -6,6 +6,7 @@ from bench.measure import Result
 from bench.plan import Plan
 from bench.rows import (
     cli_start,
+    etcd_pair,
     hand_off,
     herd,
     idle_wait,
@@ -32,6 +33,7 @@ ROWS: dict[str, Callable[[Plan], Result]] = {
     "postgres-pair": postgres_pair.run,
     "postgres-many": postgres_many.run,
     "mysql-pair": mysql_pair.run,
+    "etcd-pair": etcd_pair.run,
     "hand-off": hand_off.run,
     "herd": herd.run,
     "idle-wait": idle_wait.run,

@@ -8,7 +8,7 @@ from bench.contender import Worker
 from bench.measure import Result, Role, Series, Table, at_most, tabulate
 from bench.plan import Plan
 from bench.rows.handing import Pair
-from bench.rows.server_hand_off import on_postgresql, on_redis
+from bench.rows.server_hand_off import on_etcd, on_postgresql, on_redis
 from bench.rows.sqlite_modes import in_words, modes
 from bench.rows.starting import started
 
@@ -18,7 +18,7 @@ _IDLE = 4.0
 
 
 def run(plan: Plan) -> Result:
-    """From a release in one process to the next holder in another, through an SQLite file, Redis and PostgreSQL."""
+    """From a release in one process to the next holder in another, through SQLite, Redis, PostgreSQL and etcd."""
     tables: list[Table] = []
     verdicts = []
     for journal in modes():
@@ -32,7 +32,7 @@ def run(plan: Plan) -> Result:
         share = worker.ask(seconds=plan.seconds(_IDLE), waiters=1).told["cpu"] * 100
     verdicts.append(at_most("no measurable CPU while waiting (≤ 0.1 % of a core)", share, _CPU, unit=" %"))
     absent = ""
-    for on_server in (on_redis, on_postgresql):
+    for on_server in (on_redis, on_postgresql, on_etcd):
         table, judged, sentence = on_server(plan)
         tables.append(table)
         verdicts += judged
@@ -45,7 +45,7 @@ def run(plan: Plan) -> Result:
         "contender once a round, in random order. The floors: for SQLite the same statements and a byte in an open "
         "named pipe; for Valkey two scripts, of which the one that frees also publishes to a waiting subscriber; for "
         "PostgreSQL (`fsync = on`, data on disk, every commit there before its answer) an upsert, and a delete that "
-        f"also notifies a connection that listens.{absent}",
+        f"also notifies a connection that listens; for etcd (data on disk) its own lock service.{absent}",
         tables,
         verdicts,
     )

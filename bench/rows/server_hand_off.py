@@ -34,6 +34,11 @@ _POSTGRESQL = Sides(
     },
 )
 
+_ETCD = Sides(
+    ours={"leased, blocking": "hand_off:blocking", "leased, async": "hand_off:asynchronous"},
+    floors={"etcd's own lock service": "etcd_raw:hand_off"},
+)
+
 
 class _Kind(NamedTuple):
     name: str
@@ -71,6 +76,18 @@ def on_postgresql(plan: Plan) -> tuple[Table, list[Verdict], str]:
     ]
     target = "PostgreSQL: one listening connection in the process that waits"
     verdicts.append(Verdict(target, f"{listening}", listening == 1))
+    return table, verdicts, absent
+
+
+def on_etcd(plan: Plan) -> tuple[Table, list[Verdict], str]:
+    """The same on etcd."""
+    with servers.etcd() as url:
+        pairs, absent = _measure(plan, _ETCD, url)
+    table = _tabulated("etcd", pairs)
+    verdicts = [
+        at_most(f"etcd, {face}: ≤ 1.1x the floor", table.line(f"leased, {face}").to_floor or 0.0, 1.1, unit="x")
+        for face in ("blocking", "async")
+    ]
     return table, verdicts, absent
 
 

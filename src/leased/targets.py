@@ -78,6 +78,7 @@ class _Scheme:
 _REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
 _POSTGRES = _Scheme("leased.stores.postgres", parameters=("table", "pool"))
 _MYSQL = _Scheme("leased.stores.mysql", parameters=("table", "pool"))
+_ETCD = _Scheme("leased.stores.etcd", parameters=("pool", "ca", "cert", "cert_key"))
 _HTTP = _Scheme("leased.stores.http", keeps_line=True, parameters=("pool", "insecure", "ca", "cert", "cert_key"))
 
 _SCHEMES: dict[str, _Scheme] = {
@@ -97,12 +98,14 @@ _SCHEMES: dict[str, _Scheme] = {
     "mysql": _MYSQL,
     "mariadb": _MYSQL,
     "dynamodb": _Scheme("leased.stores.dynamodb", parameters=("region", "endpoint", "pool")),
+    "etcd": _ETCD,
+    "etcds": _ETCD,
     "https": _HTTP,
     "http": _HTTP,
 }
 
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_LATER = ("etcd", "nats")
+_LATER = ("nats",)
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()

@@ -14,6 +14,7 @@ FILES = (
     "postgres",
     "mysql",
     "dynamodb/test_contract.py",
+    "etcd/test_contract.py",
     "http/test_contract.py",
 )
 
@@ -44,6 +45,10 @@ WHOLE_CONTRACT = [
     ("dynamodb/test_contract.py::test_contract[", "joined-", "blocking"),
     ("dynamodb/test_contract.py::test_contract[", "joined-", "async"),
     ("dynamodb/test_contract.py::test_contract_on_another_server[",),
+    ("etcd/test_contract.py::test_contract[", "blocking"),
+    ("etcd/test_contract.py::test_contract[", "async"),
+    ("etcd/test_contract.py::test_contract_when_joined[", "blocking"),
+    ("etcd/test_contract.py::test_contract_when_joined[", "async"),
     *(
         ("http/test_contract.py::test_contract[", f"{store}-", face)
         for store in ("memory", "sqlite", "redis", "postgres")
@@ -53,7 +58,7 @@ WHOLE_CONTRACT = [
     ("http/test_contract.py::test_contract_when_joined[", "async"),
 ]
 # Histories compared with the model, and counts under a lock: at least one of each.
-COUNTED = ("valkey", "postgres", "mariadb", "dynalite", "service")
+COUNTED = ("valkey", "postgres", "mariadb", "etcd", "dynalite", "service")
 
 AT_LEAST_ONE = [
     *((f"{store}/{name}", face) for store, name in (
@@ -61,6 +66,7 @@ AT_LEAST_ONE = [
         ("postgres", "test_contract.py::test_it_agrees_with_the_model["),
         ("mysql", "test_agreement.py::test_"),
         ("dynamodb", "test_contract.py::test_it_agrees_with_the_model["),
+        ("etcd", "test_contract.py::test_it_agrees_with_the_model["),
         ("http", "test_contract.py::test_it_agrees_with_the_model["),
     ) for face in ("blocking", "async")),
     *((f"test_counter.py::test_{who}", store) for store in COUNTED for who in (

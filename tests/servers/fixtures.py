@@ -14,6 +14,7 @@ from typing import Literal, ParamSpec, TypeVar
 
 import pytest
 
+from tests.servers.etcd import Members
 from tests.servers.found import ServerMissing
 from tests.servers.moving_clock import MovingClock
 from tests.servers.process import Server
@@ -117,6 +118,15 @@ def moto_server() -> Iterator[Server]:
     yield from _dynamodb("moto")
 
 
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[Server]:
+    """One etcd of one member for all tests of this worker."""
+    from tests.servers import etcd
+
+    with started(etcd.start) as server:
+        yield server
+
+
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
     """What is entered here is closed when the test ends."""
@@ -178,6 +188,22 @@ def private_dynamodb(closing: ExitStack) -> Callable[..., Server]:
 
     closing.enter_context(dynamodb.credentials())
     return _private(dynamodb.start, closing)
+
+
+@pytest.fixture
+def private_etcd(closing: ExitStack) -> Callable[..., Server]:
+    """Starts an etcd of this test alone; takes what `etcd.start` takes."""
+    from tests.servers import etcd
+
+    return _private(etcd.start, closing)
+
+
+@pytest.fixture
+def etcd_members(closing: ExitStack) -> Members:
+    """Three etcds of this test alone that are one cluster."""
+    from tests.servers import etcd
+
+    return closing.enter_context(started(etcd.start_members))
 
 
 @pytest.fixture

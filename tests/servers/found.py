@@ -67,6 +67,11 @@ def moto_found() -> None:
         raise ServerMissing("moto")
 
 
+def etcd_program() -> Path:
+    """Debian's etcd."""
+    return _on_path("etcd")
+
+
 def debian_postgres() -> Path:
     """The directory of the programs of the newest PostgreSQL that Debian's packages brought."""
     versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]

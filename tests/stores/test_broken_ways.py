@@ -15,6 +15,7 @@ import pytest
 from leased.aio_clock import LoopClock
 from leased.errors import LeasedError, StoreUnavailable
 from leased.model import Claim, Held, Look, Lost, Released
+from leased.stores.etcd import open as open_etcd
 from leased.stores.redis import open as open_redis
 from leased.targets import Options
 from leased.testing.worlds import Async, Blocking
@@ -49,7 +50,12 @@ class Way:
         return self.open_store(self.proxy.url, face="async", options=Options(LoopClock(), namespace=self.namespace))
 
 
-OPENED: dict[str, Callable[..., Any]] = {"valkey": open_redis, "service": open_http, "dynalite": open_dynamodb}
+OPENED: dict[str, Callable[..., Any]] = {
+    "valkey": open_redis,
+    "service": open_http,
+    "dynalite": open_dynamodb,
+    "etcd": open_etcd,
+}
 
 
 @pytest.fixture(params=OPENED)

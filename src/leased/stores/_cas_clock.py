@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from leased.observe import report_store
 from leased.store import Clock
@@ -61,8 +62,14 @@ class ClientClock:
 
 def read_date(wall: ClientClock, date: str, *, asked_at: float) -> None:
     """Take note of the `Date` of an answer of HTTP, which is cut to whole seconds; one that cannot be read is none."""
+    earliest = _seconds(date)
+    if earliest is not None:
+        wall.read(earliest, earliest + 1.0, asked_at=asked_at)
+
+
+@lru_cache(maxsize=16)  # many answers in a second have the same, and to read one takes longer than the rest
+def _seconds(date: str) -> float | None:
     try:
-        earliest = parsedate_to_datetime(date).timestamp()
+        return parsedate_to_datetime(date).timestamp()
     except ValueError:
-        return
-    wall.read(earliest, earliest + 1.0, asked_at=asked_at)
+        return None

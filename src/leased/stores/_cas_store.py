@@ -6,6 +6,7 @@ import builtins
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -304,7 +305,10 @@ class CasStore:
         answer = step.answer
         if step.token is not None:
             if isinstance(answer, Held):
-                answer = self._watcher.believed(answer, token=step.token)
+                believed = self._watcher.believed(answer, token=step.token)
+                # A grant that came too late stays one, with nothing left: whoever asked hands it back.
+                spent = step.grants and isinstance(believed, Lost)
+                answer = Held(replace(answer.lease, left=0.0)) if spent else believed
             elif not isinstance(answer, Lost) or not self._watcher.doubted(step.token):  # what is doubted stays so
                 self._watcher.forget(step.token)
         step.settle(answer)

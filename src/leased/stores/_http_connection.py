@@ -95,11 +95,33 @@ class BlockingConnection:
             while reading.answer is None:
                 if not self._poll.poll(max(give_up_at - now(), 0.0) * 1000.0):
                     raise TimeoutError
-                self._read(reading)
+                self.read(reading)
         except (OSError, NotHttp) as error:
             raise Cut(_why(error, seconds), sent=sent, begun=reading.begun) from error
         self.used, self._rests_since = True, now()
         return reading.answer
+
+    def fileno(self) -> int:
+        """What becomes readable when something arrives."""
+        return self._socket.fileno()
+
+    def tell(self, data: bytes, *, seconds: float) -> None:
+        """Send this, and wait for no answer; raises `OSError`."""
+        give_up_at = now() + seconds
+        while data:
+            data = data[self._send(data, give_up_at) :]
+
+    def read(self, reading: Reading) -> None:
+        """Take in what has arrived, without waiting; `OSError` when the connection ends too early."""
+        while reading.answer is None:
+            try:
+                arrived = self._socket.recv(_READ)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return
+            if arrived:
+                reading.feed(arrived)
+            elif not reading.end():
+                raise ConnectionResetError(_CLOSED)
 
     def close(self) -> None:
         """See `leased.stores._pool`."""
@@ -115,18 +137,6 @@ class BlockingConnection:
                 self._wait(give_up_at, reading=isinstance(wait, ssl.SSLWantReadError))
             else:
                 return
-
-    def _read(self, reading: Reading) -> None:
-        """Take in what has arrived, without waiting; `OSError` when the connection ends too early."""
-        while reading.answer is None:
-            try:
-                arrived = self._socket.recv(_READ)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                return
-            if arrived:
-                reading.feed(arrived)
-            elif not reading.end():
-                raise ConnectionResetError(_CLOSED)
 
     def _send(self, data: bytes, give_up_at: float) -> int:
         """How much of it was sent; nothing while the other side takes nothing."""

@@ -34,7 +34,7 @@ class Proxy:
 
 def proxy_to(address: Address) -> Proxy | None:
     """The proxy for this service, from `https_proxy`, `http_proxy`, `all_proxy` and `no_proxy`; never to loopback."""
-    if address.loopback or not any(name.lower().endswith("_proxy") for name in os.environ):
+    if address.direct or address.loopback or not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
     from urllib import request  # it takes longer to load than all else that a store needs
 

@@ -26,7 +26,7 @@ class Address:
     """Where a lock service is. `path` stands before all of its paths; `credential` is a secret.
 
     `ca` is a file with the authorities that are trusted instead of the system's, `cert` and `cert_key` those with
-    which this side shows who it is.
+    which this side shows who it is. `direct`: no proxy that the environment names leads there.
     """
 
     host: str
@@ -38,6 +38,7 @@ class Address:
     ca: str | None = None
     cert: str | None = None
     cert_key: str | None = None
+    direct: bool = False
 
     @property
     def authority(self) -> str:
@@ -79,7 +80,9 @@ def read_address(url: str, options: Options) -> Address:
         path=parts.path.rstrip("/"),
         shown=place.rstrip("/"),
         credential=_credential(parts, place),
-        **files,
+        ca=files.get("ca"),
+        cert=files.get("cert"),
+        cert_key=files.get("cert_key"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,6 +88,12 @@ class Reading:
         """That of the answer, once its head is there; else 0."""
         return int(self._parser.get_status_code()) if self._in_body else 0
 
+    def take(self) -> bytes:
+        """What has arrived of the body and was not taken yet, of an answer that goes on."""
+        taken = bytes(self._body)
+        self._body.clear()
+        return taken
+
     def end(self) -> bool:
         """The connection has ended; whether that ends the answer as it should."""
         if self.answer is None and self._in_body and not self._framed():
@@ -138,9 +145,12 @@ class Reading:
 class Requests:
     """Writes requests to one service."""
 
-    def __init__(self, authority: str, *, path: str, credential: str | None) -> None:
+    def __init__(
+        self, authority: str, *, path: str = "", credential: str | None = None, fields: Sequence[str] = ()
+    ) -> None:
+        """`fields` are lines of the head besides."""
         self._path = path
-        lines = [f"Host: {authority}", "User-Agent: leased", *_ACCEPT]
+        lines = [f"Host: {authority}", "User-Agent: leased", *_ACCEPT, *fields]
         if credential is not None:
             lines.append(f"Authorization: Bearer {credential}")
         self._fields = "".join(f"{line}\r\n" for line in lines)
@@ -150,6 +160,15 @@ class Requests:
         """A request for what this path and query name."""
         return f"GET {self._path}{target} HTTP/1.1\r\n{self._fields}\r\n".encode("ascii")
 
+    def stream(self, target: str) -> bytes:
+        """The head of a request whose body goes on while the answer comes: `part` after `part`.
+
+        Unless the connection is to be closed afterwards, servers in Go read such a request to its end before they
+        answer.
+        """
+        how = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
+        return f"POST {self._path}{target} HTTP/1.1\r\n{self._fields}{how}\r\n".encode("ascii")
+
     def post(self, target: str, body: bytes) -> bytes:
         """A request that sends a JSON object to this path."""
         head = self._posts.get(target)
@@ -157,3 +176,8 @@ class Requests:
             fields = f"{self._fields}Content-Type: application/json\r\nContent-Length: "
             head = self._posts[target] = f"POST {self._path}{target} HTTP/1.1\r\n{fields}".encode("ascii")
         return b"%b%d\r\n\r\n%b" % (head, len(body), body)
+
+
+def part(data: bytes) -> bytes:
+    """A part of the body of a request that goes on."""
+    return b"%x\r\n%b\r\n" % (len(data), data)

@@ -253,3 +253,11 @@ class TestObserving:
         refused(taker, "second")
         assert release(holder, "first")
         granted(taker, "third")
+
+
+def test_a_grant_that_came_after_its_lease_is_a_grant_with_nothing_left() -> None:
+    """C050: a write that took longer than the lease answers an acquire as a grant, never as a loss, so that it is
+    handed back."""
+    (client,) = crew(0.0)
+    client.shelf.before_put = lambda: client.clock.move(TTL + 1.0)
+    assert granted(client, "late").left == 0.0
