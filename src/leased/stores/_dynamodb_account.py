@@ -36,11 +36,11 @@ class Account:
 
     async def prepare(self, seconds: float) -> Address:
         """Where to send requests, with credentials that are good for some minutes."""
-        now = self._clock.now()
-        if self._found is None or now - self._checked_at >= _CHECK_EVERY:
-            self._found, self._frozen = await self._aside.do(self._look, seconds=seconds)
-            self._checked_at = now
-        return self._found[0]
+        now, found = self._clock.now(), self._found
+        if found is None or now - self._checked_at >= _CHECK_EVERY:
+            found, self._frozen = await self._aside.do(self._look, seconds=seconds)
+            self._found, self._checked_at = found, now
+        return found[0]
 
     def request(self, operation: str, body: bytes) -> bytes:
         """A signed request; `prepare` has been called."""

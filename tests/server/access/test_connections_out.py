@@ -53,7 +53,7 @@ def key_place() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 (its name there)
 
     with HTTPServer(("127.0.0.1", 0), Keys) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
