@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import jwt
@@ -53,7 +52,7 @@ def key_place() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 (its name there)
+        def log_message(self, format: str, *args: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Keys) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -52,7 +52,7 @@ def between(server: Server, decide: Decide) -> Iterator[str]:
             finally:
                 connection.close()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name there)
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
