@@ -22,6 +22,7 @@ TARGETS = {
     "postgres-pair": 4,
     "postgres-many": 3,
     "mysql-pair": 2,
+    "etcd-pair": 2,
     "hand-off": 10,
     "herd": 12,
     "idle-wait": 6,

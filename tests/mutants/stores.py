@@ -20,7 +20,7 @@ _SCRIPTS = {
     "acquire": scripts.ACQUIRE, "renew": scripts.RENEW, "release": scripts.RELEASE, "abandon": scripts.ABANDON,
     "force_release": scripts.FORCE_RELEASE, "status": scripts.STATUS,
 }  # fmt: skip
-_COUNTS = {"acquire": 6, "renew": 5, "release": 4, "abandon": 3, "force_release": 3, "status": 2}
+_COUNTS = {name: int(script.by_hash[1:].split(b"\r\n")[0]) - 3 for name, script in _SCRIPTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
