@@ -21,6 +21,8 @@ class Hold:
     number: int
     until: float
     late: bool
+    told: int = 1
+    """How many claims were answered that it holds; -1 once it was renewed, for then nobody counts."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Ledger:
                 self._same_number(hold, lease)
                 if isinstance(command, Renew):
                     hold.until = now + lease.left
+                    hold.told = -1 if lease.renewal else hold.told
             case ((Renew(key, token) | Look(key, token)), Lost(reason)):
                 if self._live(key, token, now):
                     raise PromiseBroken(f"SAFE6: the hold of {key!r} is called lost ({reason}) before its end")
@@ -53,7 +56,7 @@ class Ledger:
                     raise PromiseBroken(f"SAFE4: a release of {key!r} answered {reason!r}, against what is known")
                 self._end(hold, now=now, refused=late or (hold is not None and hold.late))
                 self._refuse(token, now if late else None)
-            case Abandon(key, token), _:
+            case Abandon(key, token, heard), _ if not self._kept(key, token, heard, now=now):
                 self._end(self._live(key, token, now), now=now, refused=True)
                 self._refuse(token, now)
             case ForceRelease(key), True:
@@ -66,6 +69,7 @@ class Ledger:
         hold = self._live(claim.key, claim.token, now)
         if hold:
             hold.late = hold.late or claim.late
+            hold.told += hold.told > 0
             self._same_number(hold, lease)
             return
         before = self._holds.get(claim.key)
@@ -85,6 +89,13 @@ class Ledger:
     def _same_number(self, hold: Hold, lease: Lease) -> None:
         if lease.fencing_token != hold.number:
             raise PromiseBroken(f"SAFE7: one claim on {lease.key!r} was answered with two fencing tokens")
+
+    def _kept(self, key: str, token: str, heard: int | None, *, now: float) -> bool:
+        """Whether an abandon leaves a hold alone, for others were told of it; or may do so, as it is about to end."""
+        hold = self._holds.get(key)
+        if heard is None or hold is None or hold.claim.token != token or now >= hold.until + self.slack:
+            return False
+        return hold.told != heard or self._over(hold, now)
 
     def _over(self, hold: Hold, now: float) -> bool:
         return now >= hold.until - self.slack
