@@ -56,8 +56,8 @@ async def test_a_waiter_in_a_long_outage_says_nothing_for_each_try(still_world: 
         await world.until(lambda: world.store.asked("acquire"))
         for _ in range(60):
             asked = world.store.asked("acquire")
-            world.move(2)
-            await world.until_more("acquire", asked)
+            world.move(2)  # and on, for it may not have begun to rest yet
+            await world.until(lambda before=asked: world.store.asked("acquire") > before or world.move(0.05))
         world.store.down = False
         world.move(2)
         world.keep(await waiter.result())
