@@ -51,13 +51,19 @@ async def test_a_waiter_in_a_long_outage_says_nothing_for_each_try(still_world: 
     """C191: a wait of ten minutes through an outage writes next to nothing, and ends as soon as the store is back."""
     world = still_world
     world.store.down = True
+
+    def asked_more(before: int) -> bool:
+        """Time goes on, for the waiter may not have begun to rest when it was moved."""
+        world.move(0.05)
+        return world.store.asked("acquire") > before
+
     with recorded(LOG, logging.DEBUG) as lines:
         waiter = world.start(lambda: world.locks.lock("k", wait=3_600).acquire())
         await world.until(lambda: world.store.asked("acquire"))
         for _ in range(60):
             asked = world.store.asked("acquire")
-            world.move(2)  # and on, for it may not have begun to rest yet
-            await world.until(lambda before=asked: world.store.asked("acquire") > before or world.move(0.05))
+            world.move(2)
+            await world.until(lambda before=asked: asked_more(before))
         world.store.down = False
         world.move(2)
         world.keep(await waiter.result())
