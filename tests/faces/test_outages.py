@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -63,7 +64,7 @@ async def test_a_waiter_in_a_long_outage_says_nothing_for_each_try(still_world: 
         for _ in range(60):
             asked = world.store.asked("acquire")
             world.move(2)
-            await world.until(lambda before=asked: asked_more(before))
+            await world.until(partial(asked_more, asked))
         world.store.down = False
         world.move(2)
         world.keep(await waiter.result())
