@@ -5,6 +5,7 @@ import asyncio
 import os
 import random
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,13 @@ LATE = 1.5
 """Seconds: a call that may take `SOON` is back long before this, even on a busy machine."""
 TOKEN = "0123456789abcdef"
 OTHER = "another-token-16"
+
+
+@pytest.fixture(autouse=True)
+def fresh_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of this test alone: a store may remember one that ended, whatever the key."""
+    for name in ("TOKEN", "OTHER"):
+        monkeypatch.setattr(sys.modules[__name__], name, secrets.token_hex(8))
 
 
 @dataclass(frozen=True)
