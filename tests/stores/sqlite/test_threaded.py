@@ -52,9 +52,19 @@ def claim(key: str, token: str = "token") -> Claim:
     return Claim(key, token, 30.0)
 
 
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    """Workers of stores that live longer than one test are not counted."""
+    _others.clear()
+    _others.update(threading.enumerate())
+
+
 def workers() -> int:
-    """Worker threads that run now."""
-    return sum(thread.name == "leased-store" for thread in threading.enumerate())
+    """Worker threads that run now and did not before this test."""
+    return sum(thread.name == "leased-store" and thread not in _others for thread in threading.enumerate())
 
 
 def no_workers_but(count: int) -> bool:
