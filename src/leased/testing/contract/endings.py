@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from leased.model import Claim, Terms
+from leased.model import Acquire, Claim, Held, Terms
+from leased.policy import REPLAY_WINDOW
 from leased.testing.contract.client import Client, equal, expect, moves_time, new_claim
 from leased.testing.worlds import World
 
@@ -123,6 +124,26 @@ async def check_an_abandon_by_who_heard_of_it_leaves_no_late_copy(world: World) 
         await client.abandon(claim, heard=heard)
         await client.ended(claim)
         equal(await client.state(key), "free", what="the key of an abandoned claim")
+
+
+@moves_time
+async def check_a_mark_ends_while_another_goes_on(world: World) -> None:
+    """Each ended token is refused for the replay window from its own end on, and no longer because of later ones; asked
+    for by itself and in a batch."""
+    client = Client(world.store)
+    keys = [world.fresh_key() for _ in range(3)]
+    early, late = ([new_claim(key, ttl=3 * world.unit) for key in keys] for _ in range(2))
+    for claim in early:
+        await client.abandon(claim)
+    await world.advance(REPLAY_WINDOW * 2 / 3)
+    for claim in late:
+        await client.abandon(claim)
+    await world.advance(REPLAY_WINDOW / 2)
+    for claim in late:
+        await client.ended(claim)
+    outcomes = await client.many(*(Acquire(claim) for claim in early[:2]))
+    expect(all(isinstance(outcome, Held) for outcome in outcomes), "a batch goes by a mark that is over")
+    await client.granted(early[2])
 
 
 async def check_a_forced_release_ends_the_lease_it_names(world: World) -> None:
