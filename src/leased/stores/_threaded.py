@@ -26,7 +26,7 @@ _GRACE = 0.5
 class _Call:
     """One call on its way: begun by the worker, or withdrawn when its time is up, whichever comes first."""
 
-    __slots__ = ("_alarm", "_answer", "_free", "_loop", "_undo", "_until", "_work")
+    __slots__ = ("_alarm", "_answer", "_free", "_gone", "_loop", "_results", "_undo", "_until", "_work")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class _Call:
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Any] = self._loop.create_future()
         self._free = threading.Lock()
+        self._gone = False
+        self._results: list[Any] = []  # until somebody takes it: the caller, or whoever gives it up
         self._alarm: asyncio.TimerHandle | None = None
 
     async def answer(self, timeout: float) -> Any:
@@ -48,10 +50,13 @@ class _Call:
         if timeout != math.inf:
             self._alarm = self._loop.call_later(timeout, self._withdraw, timeout)
         try:
-            return await self._answer
-        except asyncio.CancelledError:
-            if self._answer.done() and not self._answer.cancelled() and not self._answer.exception():
-                self._give_up(self._answer.result())
+            result = await self._answer
+            self._results.clear()
+            return result
+        except BaseException:
+            # The worker looks at this once the result is there: its loop may end before it could be told by it.
+            self._gone = True
+            self._give_up()
             raise
         finally:
             if self._alarm is not None:
@@ -66,8 +71,9 @@ class _Call:
         except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
             self._tell(self._fail, error)
         else:
-            if not self._tell(self._succeed, result):
-                self._give_up(result)
+            self._results.append(result)
+            if not self._tell(self._succeed, result) or self._gone:
+                self._give_up()
 
     def _tell(self, settle: Callable[[Any], None], result: Any) -> bool:
         """Whether the caller's loop is still there to be told."""
@@ -77,8 +83,12 @@ class _Call:
             return False
         return True
 
-    def _give_up(self, result: Any) -> None:
-        """Undo what nobody will ever use."""
+    def _give_up(self) -> None:
+        """Undo what nobody will ever use, once, and only if it is there yet."""
+        try:
+            result = self._results.pop()
+        except IndexError:
+            return
         if self._undo is not None:
             self._undo(result)
 
@@ -96,9 +106,7 @@ class _Call:
             self._alarm = self._loop.call_later(_GRACE, self._fail, StoreUnavailable(message, applied=None))
 
     def _succeed(self, result: Any) -> None:
-        if self._answer.done():
-            self._give_up(result)
-        else:
+        if not self._answer.done():
             self._answer.set_result(result)
 
     def _fail(self, error: BaseException) -> None:
