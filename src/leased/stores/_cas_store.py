@@ -35,6 +35,7 @@ from leased.stores._cas_shelf import NOTHING, Beaten, Found, Put, Shelf, Written
 from leased.stores._cas_sight import Own, Sight, Watcher
 from leased.stores._sql_record import SECOND, digest_of
 from leased.stores._sql_rules import Effect
+from leased.stores._sql_session import key_of, settled, token_of
 from leased.stores._standing import Standing
 from leased.targets import Options
 
@@ -186,19 +187,11 @@ class CasStore:
         self._shelf.close()
 
     def _step_of(self, operation: Operation) -> _Step:
-        match operation:
-            case Acquire(claim):
-                return _Step(claim.key, claim.token, decide=partial(rules.acquire, claim=claim), grants=True)
-            case Renew(key, token, ttl, number):
-                renew = partial(rules.renew, key=key, token=token, ttl=ttl, number=number)
-                return _Step(key, token, decide=self._unless_doubted(renew, token))
-            case Release(key, token, late):
-                return _Step(key, token, decide=partial(rules.release, token=token, late=late))
-            case Abandon(key, token, heard):
-                return _Step(key, token, decide=lambda seen: (None, rules.abandon(seen, token=token, heard=heard)))
-            case Look(key, token):
-                look = partial(rules.renew, key=key, token=token, ttl=0.0, number=-1)
-                return _Step(key, token, decide=self._unless_doubted(look, token))
+        decide: Callable[[Sight], tuple[Any, Effect | None]] = partial(settled, operation)
+        if isinstance(operation, Renew | Look):
+            decide = self._unless_doubted(decide, operation.token)
+        key, token = key_of(operation), token_of(operation)
+        return _Step(key, token, decide=decide, grants=isinstance(operation, Acquire))
 
     def _unless_doubted(
         self, decide: Callable[[Sight], tuple[_T, Effect | None]], token: str

@@ -64,7 +64,7 @@ def token_of(operation: Operation) -> str:
     return operation.claim.token if isinstance(operation, Acquire) else operation.token
 
 
-def settled(operation: Operation, seen: Seen) -> tuple[Outcome, Effect | None]:
+def settled(operation: Operation, seen: rules.View) -> tuple[Outcome, Effect | None]:
     """What the rules say of one operation, and what is to be written for it."""
     match operation:
         case Acquire(claim):
