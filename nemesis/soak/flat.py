@@ -17,7 +17,7 @@ SKIPPED = 0.2
 A_MINUTE = 0.001
 """By which share of itself a size may grow in a minute, on the fitted line."""
 
-LEAST = {"blocks": 0.01, "memory": 0.03, "server memory": 0.03}
+LEAST = {"blocks": 0.005, "memory": 0.03, "server memory": 0.03}
 """What a size may grow by in any case: what the allocator and the measuring make of it."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 PATIENCE = 60.0
 
 # Counts in a file under the lock, which nothing but the lock protects; ends with an error if somebody else is inside.
+# A lease that a killed replica granted with nobody told runs to its ttl: half of what tests wait for further counting.
 _COUNTING = """
 import os, pathlib, sys, leased
 url, folder, forgives = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3] == "forgives"
@@ -19,7 +20,7 @@ done = 0
 with leased.connect(url) as locks:
     while not (folder / "stop").exists():
         try:
-            with locks.lock("counter", wait=60, ttl=20) as hold:
+            with locks.lock("counter", wait=60, ttl=10) as hold:
                 os.close(os.open(folder / "inside", os.O_CREAT | os.O_EXCL))
                 count, last = map(int, (folder / "count").read_text().split())
                 assert hold.fencing_token > last, (hold.fencing_token, last)
