@@ -34,7 +34,7 @@ USAGE = 64
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m nemesis", description=__doc__, exit_on_error=False)
-    about = "; ".join(f"{one.name}: {one.about}" for one in SCENARIOS.values())
+    about = "; ".join(f"{one.name}: {one.about}" for one in SCENARIOS.values()).replace("%", "%%")
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"or a store; default: all. {about}")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each is played")
     parser.add_argument("--seed", help="what is drawn follows from it; default: a new one")
