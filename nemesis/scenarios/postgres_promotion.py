@@ -47,7 +47,9 @@ class _Pair:
     def attach(self) -> None:
         """A new standby of the primary."""
         self.link = self._stack.enter_context(Proxy(self.primary))
-        self.standby = self._stack.enter_context(postgres.start(settings=postgres.DURABLE, replica_of=self.link))
+        self.standby = self._stack.enter_context(
+            postgres.start(settings=postgres.DURABLE, replica_of=self.link, slot="standby")
+        )
         with psycopg.connect(self.primary.url, autocommit=True) as primary:
             wait_until("replication", lambda: _followers(primary) == 1)
 

@@ -5,14 +5,14 @@
 import asyncio
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import leased
 from leased import aio
+from tests.until import until
 
 
 class Exhausted:
@@ -38,14 +38,6 @@ def exhausted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Exhausted]:
     monkeypatch.setattr(threading.Thread, "start", refuse)
     yield state
     state.now = False
-
-
-def until(seen: Callable[[], object]) -> None:
-    """Wait for what must come."""
-    give_up_at = time.monotonic() + 8
-    while not seen():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.005)
 
 
 def renewals(events: list[leased.Event]) -> int:

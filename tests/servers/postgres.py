@@ -36,17 +36,26 @@ def start(
     *,
     settings: Mapping[str, str] | None = None,
     replica_of: Listening | None = None,
+    slot: str = "",
     tls: bool = False,
     clock: MovingClock | None = None,
 ) -> Server:
     """A running server with the superuser `postgres`, without password; settings as in `postgresql.conf`.
 
-    A replica is a hot standby, of the same source as the other and not synchronous unless the other is told so. With
+    A replica is a hot standby, of the same source as the other and not synchronous unless the other is told so; its
+    primary keeps a replication slot of this name for it, if one is given. With
     TLS, which the one from the wheel was built without, the URL names the authority, and connections without it are
     refused.
     """
     return Server(
-        _recipe(source, settings={**FAST, **REPLICA, **(settings or {})}, replica_of=replica_of, tls=tls, clock=clock)
+        _recipe(
+            source,
+            settings={**FAST, **REPLICA, **(settings or {})},
+            replica_of=replica_of,
+            slot=slot,
+            tls=tls,
+            clock=clock,
+        )
     )
 
 
@@ -61,6 +70,7 @@ def _recipe(
     *,
     settings: Mapping[str, str],
     replica_of: Listening | None,
+    slot: str,
     tls: bool,
     clock: MovingClock | None,
 ) -> Recipe:
@@ -70,6 +80,7 @@ def _recipe(
         data = f"--pgdata={place.data}"
         if replica_of is not None:
             options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname", replica_of.url]
+            options += ["--create-slot", "--slot", slot] if slot else []
             place.run(str(programs / "pg_basebackup"), *options, data)
         else:
             options = ["--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres"]

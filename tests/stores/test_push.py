@@ -5,7 +5,6 @@ import gc
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +13,7 @@ from leased.aio_clock import LoopClock
 from leased.clocks import BlockingClock, step
 from leased.stores import _push
 from leased.stores._push import Listener, listener
+from tests.until import until
 
 
 class Wire:
@@ -96,13 +96,6 @@ class Bell:
 
     def __call__(self) -> None:
         self.rung += 1
-
-
-def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
-    give_up_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up_at, "it never came true"
-        time.sleep(0.001)
 
 
 def watch(listening: Listener, channel: str, bell: Callable[[], None]) -> Callable[[], None]:

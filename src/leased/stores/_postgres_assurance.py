@@ -10,7 +10,8 @@ _QUESTION = statement(
     """SELECT pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting('fsync'),
     current_setting('full_page_writes'), current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names'), current_setting('server_version'),
-    (SELECT count(*) FROM pg_stat_replication)::text""",
+    ((SELECT count(*) FROM pg_stat_replication)
+    + (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active))::text""",
     writes=False,
 )
 

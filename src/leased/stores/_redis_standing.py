@@ -25,7 +25,7 @@ class Facts:
     """What the server told; a setting that could not be read is `None`."""
 
     replica: bool
-    replicas: int | None
+    replicas: int | None  # 1 where there are none now, but were lately: one that is cut off can still take over
     settings: Mapping[str, str | None]
 
 
@@ -42,9 +42,16 @@ def read_facts(answers: Sequence[Any]) -> Facts:
     )
     return Facts(
         replica=lines.get("role") == "slave",
-        replicas=int(lines["connected_slaves"]) if "connected_slaves" in lines else None,
+        replicas=_replicas(lines),
         settings={name: _setting(answer) for name, answer in zip(_SETTINGS, settings, strict=True)},
     )
+
+
+def _replicas(lines: Mapping[str, str]) -> int | None:
+    if "connected_slaves" not in lines:
+        return None
+    backlog = lines.get("repl_backlog_active", "0").strip()  # kept for those who come back, for an hour by default
+    return max(int(lines["connected_slaves"]), int(backlog == "1"))
 
 
 def read_assurance(facts: Facts, *, kind: str, confirmations: int) -> Assurance:

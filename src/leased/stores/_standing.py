@@ -53,8 +53,18 @@ class ServerClock:
             self._least, self._most = -math.inf, math.inf
 
 
+_CUT_OFF = (
+    "a fail-over could lose leases when this process connected before: a replica that is only cut off can still take "
+    "over (once there is none, start the process anew)"
+)
+
+
 class Standing:
-    """The assurance of a server store: unknown before the first connection, then as last read."""
+    """The assurance of a server store: unknown before the first connection, then as last read.
+
+    A server that lost its replicas does not know whether one of them is about to take over, and looks as one that never
+    had any: what was `until-failover` never becomes `primary` again.
+    """
 
     def __init__(self, options: Options, *, shown: str) -> None:
         self._options = options
@@ -63,6 +73,9 @@ class Standing:
 
     def read(self, found: Assurance) -> None:
         """What a new connection says. A change for the worse is an event and a line in the log."""
+        if self.assurance.exclusive == "until-failover" and found.exclusive == "primary":
+            notes = (*found.notes, _CUT_OFF)
+            found = replace(found, exclusive="until-failover", early_loss=True, notes=notes)
         before, self.assurance = self.assurance, replace(found, clock_margin=self._options.clock_margin)
         weaker = exclusivity_rank(found.exclusive) < exclusivity_rank(before.exclusive)
         if before.known and (weaker or (found.early_loss and not before.early_loss)):

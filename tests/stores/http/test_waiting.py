@@ -20,6 +20,7 @@ from leased.stores.memory import MemoryStore
 from tests.server.running import Running, running
 from tests.servers.proxy import Proxy
 from tests.stores.http.test_faults import Place
+from tests.until import until
 
 SOON = 20.0
 """Seconds within which something has to happen that needs no time of its own, on a machine that is busy."""
@@ -32,14 +33,6 @@ locks.lock("key", wait=60, ttl=60).acquire()
 print("holds", flush=True)
 sys.stdin.read()
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until it is so."""
-    give_up_at = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.002)
 
 
 def waiting_at(service: Running) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import secrets
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -114,11 +113,3 @@ def resolve(monkeypatch: pytest.MonkeyPatch, name: str, addresses: list[str]) ->
 def claim(key: str, *, token: str = "", ttl: float = 30.0, **more: Any) -> Claim:
     """A claim with a token of its own."""
     return Claim(key, token or f"token-{next(_numbers)}", ttl, **more)
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
-    """Return once the condition is true; it is asked again and again."""
-    give_up_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up_at, "what was waited for did not happen"
-        time.sleep(0.002)

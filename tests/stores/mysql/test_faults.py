@@ -18,7 +18,8 @@ from leased.targets import Options
 from leased.testing.worlds import Driver
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
-from tests.stores.mysql.conftest import Database, Make, claim, until
+from tests.stores.mysql.conftest import Database, Make, claim
+from tests.until import until
 
 
 @pytest.fixture

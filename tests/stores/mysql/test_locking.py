@@ -20,7 +20,8 @@ from leased.stores import mysql
 from leased.stores._sql_session import Call
 from leased.testing.worlds import Blocking, Driver
 from tests.contract.mysql_places import Admin
-from tests.stores.mysql.conftest import Database, Make, claim, until
+from tests.stores.mysql.conftest import Database, Make, claim
+from tests.until import until
 
 
 @pytest.fixture

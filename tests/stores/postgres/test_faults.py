@@ -22,6 +22,7 @@ from leased.targets import Options
 from tests.servers.process import Server
 from tests.servers.proxy import Ending, Proxy, Way
 from tests.stores.postgres.conftest import Make, claim
+from tests.until import until
 
 Raw = psycopg.Connection[Any]
 ENDINGS: tuple[Ending, ...] = ("close", "reset")
@@ -37,14 +38,6 @@ def proxy(proxy_to: ProxyTo, postgres_server: Server) -> Proxy:
 def open_async(url: str, table: str, **own: str) -> Any:
     """The store for callers in event loops."""
     return postgres.open(url, face="async", options=Options(clock=LoopClock(), own={"table": table, **own}))
-
-
-def until(condition: Callable[[], bool], *, what: str) -> None:
-    """Return once the condition is true; it is asked again and again."""
-    give_up_at = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < give_up_at, what
-        time.sleep(0.002)
 
 
 def test_a_reply_that_is_lost(raw: Raw, make: Make, proxy: Proxy) -> None:
@@ -133,7 +126,7 @@ def test_a_watch_survives_its_connection(raw: Raw, make: Make, proxy: Proxy) -> 
     proxy.cut("reset")
     assert bell.wait(10)
     listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
-    until(lambda: raw.execute(listening).fetchone() == (1,), what="it does not listen again")
+    until(lambda: raw.execute(listening).fetchone() == (1,), what="it listens again")
     bell.clear()
     assert step(holder.release("key", held.token, timeout=5))
     assert bell.wait(10)
@@ -201,7 +194,7 @@ def test_callers_that_are_cancelled(raw: Raw, table: str, proxy: Proxy) -> None:
 
     asyncio.run(cancel_many())
     left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leased' AND state <> 'idle'"
-    until(lambda: raw.execute(left).fetchone() == (0,), what="the server still works for somebody who has gone")
+    until(lambda: raw.execute(left).fetchone() == (0,), what="the server works for nobody who has gone")
 
 
 def test_nobody_holds_after_being_cancelled(raw: Raw, table: str, proxy: Proxy) -> None:

@@ -21,6 +21,7 @@ from leased.targets import hide_secrets
 from tests.servers import postgres as servers
 from tests.servers.process import Server
 from tests.stores.postgres.conftest import Make, claim
+from tests.until import until
 
 Start = Callable[..., Server]
 
@@ -202,11 +203,21 @@ def test_less_than_required_refuses_grants_alone(private_postgres: Start, make: 
     assert [type(outcome) for outcome in step(store.many(asked[::4], timeout=5))] == [StoreNotUsable] * 2
 
 
+def wait_for_standbys(primary: Server, count: int) -> None:
+    """Until so many follow this server."""
+    with psycopg.connect(primary.url, autocommit=True) as connection:
+        until(
+            lambda: connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone() == (count,),
+            what=f"{count} standbys",
+        )
+
+
 def test_standbys_count(private_postgres: Start, make: Make) -> None:
     """S10: with a standby that lags a fail-over can lose leases; one that confirms every commit gives `replicated`."""
     settings = {**servers.DURABLE, "full_page_writes": "on"}
     primary = private_postgres(settings=settings)
     private_postgres(replica_of=primary, settings=settings)
+    wait_for_standbys(primary, 1)
     store = make(primary.url)
     step(store.status("key", timeout=5))
     assert (store.assurance().exclusive, store.assurance().early_loss) == ("until-failover", True)
@@ -218,6 +229,30 @@ def test_standbys_count(private_postgres: Start, make: Make) -> None:
     store = make(primary.url, require="replicated")
     assert isinstance(step(store.acquire(claim("key"), timeout=5)), Held)
     assert (store.assurance().exclusive, store.assurance().early_loss) == ("replicated", False)
+
+
+def test_a_standby_that_is_cut_off_counts(private_postgres: Start, make: Make) -> None:
+    """S10: a primary cannot know whether a standby that left is about to take over: who met it goes on saying so, and
+    with a replication slot everybody does."""
+    primary = private_postgres(settings=servers.DURABLE)
+    standby = private_postgres(replica_of=primary)
+    wait_for_standbys(primary, 1)
+    store = make(primary.url)
+    step(store.status("key", timeout=5))
+    standby.kill()
+    wait_for_standbys(primary, 0)
+    newcomer = make(primary.url)
+    step(newcomer.status("key", timeout=5))
+    assert newcomer.assurance().exclusive == "primary"
+    primary.kill()
+    primary.start()
+    step(store.status("key", timeout=5))
+    assert (store.assurance().exclusive, store.assurance().early_loss) == ("until-failover", True)
+    with psycopg.connect(primary.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_physical_replication_slot('standby')")
+    newcomer = make(primary.url)
+    step(newcomer.status("key", timeout=5))
+    assert (newcomer.assurance().exclusive, newcomer.assurance().early_loss) == ("until-failover", True)
 
 
 def test_no_state_is_kept_in_a_session(private_pgbouncer: Any, postgres_server: Server, make: Make) -> None:

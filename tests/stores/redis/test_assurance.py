@@ -85,6 +85,25 @@ def test_replicas_mean_fail_overs(caller: Caller, start: Callable[..., Server]) 
     assert any("fail-over" in note for note in found.notes)
 
 
+def test_a_replica_that_is_cut_off_counts(caller: Caller, start: Callable[..., Server]) -> None:
+    """A primary cannot know whether a replica that left is about to take over: it does not look alone at once."""
+    server = start(settings=valkey.append_only("always"))
+    replica = start(replica_of=server)
+    store = used(caller, server.url)
+    replica.kill()
+    with valkey.client_of(server.place) as client:
+        while client.info("replication")["connected_slaves"]:
+            pass
+        assert used(caller, server.url).assurance().exclusive == "until-failover"
+        client.config_set("repl-backlog-ttl", 1)
+        while client.info("replication")["repl_backlog_active"]:
+            pass
+        assert used(caller, server.url).assurance().exclusive == "primary"
+        client.client_kill_filter(_type="normal", skipme=True)
+        caller(store.status("key", timeout=TIMEOUT))
+        assert (store.assurance().exclusive, store.assurance().early_loss) == ("until-failover", True)
+
+
 def test_too_little_is_refused_before_a_grant(caller: Caller, start: Callable[..., Server]) -> None:
     """S10: `require` refuses grants at the first call already; what is held can still be released."""
     server = start()
