@@ -293,6 +293,24 @@ def test_a_store_that_is_not_found() -> None:
     assert fails(began=7.5)
 
 
+def test_a_file_that_a_stopped_process_has_locked() -> None:
+    """S8: whoever is stopped in the middle of a write keeps the others out of a file, and of no server."""
+
+    def fails(*, exclusive: str = "host", took: float = 1.0, stopped: bool = True) -> bool:
+        story = Story()
+        story.grant(1.0, 10, exclusive=exclusive)
+        if stopped:
+            story.add("stopped", 9.5, who="b")
+            story.add("continued", 10.5, who="b")
+        story.call("status", 10.0, outcome="fail", took=took, error="StoreUnavailable", message="")
+        return story.broken() == {"available"}
+
+    assert not fails()
+    assert fails(exclusive="primary")
+    assert fails(took=0.01)
+    assert fails(stopped=False)
+
+
 def test_a_clock_that_is_called_stepped() -> None:
     """A false alarm is convicted: no scenario steps a clock."""
     story = Story()
