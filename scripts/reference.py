@@ -7,15 +7,17 @@ so that they cannot say something else than the code does.
 import argparse
 import ast
 import functools
+import importlib
 import inspect
 import itertools
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import leased
-from leased import aio, errors, observe, policy
+from leased import aio, errors, fences, observe, policy
 from leased.cli.parser import EXIT_STATUSES, build
 
 ROOT = Path(__file__).parent.parent
@@ -189,6 +191,38 @@ def api_page() -> str:
     return "\n\n".join(["# Python names", API_INTRODUCTION, *sections])
 
 
+def module_section(module: ModuleType) -> str:
+    """The public functions, then the public classes, that are defined in a module."""
+    own = {
+        name: one
+        for name, one in vars(module).items()
+        if not name.startswith("_") and getattr(one, "__module__", "").startswith("leased.fences")
+    }
+    parts = [f"## {module.__name__}\n\n{inspect.cleandoc(module.__doc__ or '')}"]
+    parts += [
+        f"### {name}\n\n{call(one, name=name, bound=False)}\n\n{inspect.cleandoc(one.__doc__ or '')}"
+        for name, one in own.items()
+        if inspect.isfunction(one) and one.__module__ == module.__name__
+    ]
+    parts += [
+        class_section(one).replace("### ", "#### ").replace("## ", "### ", 1) for one in own.values() if is_kept(one)
+    ]
+    return "\n\n".join(parts)
+
+
+def is_kept(one: object) -> bool:
+    """Whether this is a class that users make, and no protocol that says what they pass."""
+    return isinstance(one, type) and not getattr(one, "_is_protocol", False)
+
+
+def fences_page() -> str:
+    """Every fence: what can be called on the side that receives the writes."""
+    names = [one.name for one in pkgutil.iter_modules(fences.__path__) if not one.name.startswith("_")]
+    modules = [importlib.import_module(f"leased.fences.{name}") for name in names]
+    title = f"# Fences\n\n{inspect.cleandoc(fences.__doc__ or '')}"
+    return "\n\n".join([title, *(module_section(module) for module in modules)])
+
+
 def options_table(actions: Iterable[argparse.Action]) -> str:
     """Options and arguments of a command with what they mean."""
 
@@ -233,6 +267,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
+    "fences.md": fences_page,
     "limits.md": limits_page,
     "service-api.md": functools.partial(service_page, "service_api_page"),
     "service-settings.md": functools.partial(service_page, "service_settings_page"),

@@ -70,6 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aio": ASYNC | {"default"},
     "": BLOCKING | {"default", "aio"},
     "__main__": {"cli"},
+    "fences": {"fences.*"},
+    "fences.*": VALUES | {"context", "clocks", "wire", "fences", "fences._*"},
     "server": set(),
     "server.*": SERVICE,
     "server.registry_postgres": SERVICE | {"stores._drivers"},
@@ -112,6 +114,8 @@ ALLOWED_USE: dict[str, set[str]] = {
 # Modules that are not in the standard library, and who may import them. Only inside functions: importing any module
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {
+    "fences.redis": {"redis"},
+    "fences.sqlalchemy": {"sqlalchemy"},
     "server.rules": {"cel_expr_python"},
     "server.tokens": {"jwt"},
     "stores._redis_wire": {"hiredis"},

@@ -37,9 +37,9 @@ def answers_in_time(run: Run, excuses: Excuses) -> Iterator[Violation]:
     for call in run.calls:
         wait = float(call.given.get("wait") or 0.0)
         bound = max(wait, TIMEOUT) + CLEAN_UP + LATENESS
-        if call.call == "drop" or run.deaths.get(call.who, NEVER) < call.asked + bound + 1.0:
+        if call.call == "drop":
             continue
-        ended = min(call.answered, run.ended)
+        ended = min(call.answered, run.ended, run.deaths.get(call.who, NEVER))
         bound += run.stopped(call.who, call.asked, ended)
         if ended - call.asked > bound:
             text = f"{call.key!r}: {call.call} {call.op} took {ended - call.asked:.3f} s"

@@ -212,6 +212,22 @@ def test_a_call_that_never_ends() -> None:
     assert story.verdict().valid
 
 
+def test_a_call_of_a_process_that_was_stopped_and_killed() -> None:
+    """Time in which a process was stopped counts for nothing, and after its death there is no answer."""
+
+    def unbounded(*, stopped: float) -> bool:
+        story = Story()
+        story.call("status", 10.0, outcome=None)
+        story.add("stopped", 11.0)
+        story.add("continued", 11.0 + stopped)
+        story.add("killed", 16.1)
+        story.add("end", 40.0, who="nemesis")
+        return "bounded" in story.broken()
+
+    assert not unbounded(stopped=3.0)
+    assert unbounded(stopped=0.1)
+
+
 def test_a_loss_that_is_not_told() -> None:
     """SAFE12, H2: who keeps a hold is told of its end."""
     story = Story()

@@ -1,0 +1,201 @@
+"""Fences used wrongly: refused with a clear error, before anything is written where that can be known."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+import sqlalchemy
+
+from leased.errors import InvalidRequest, StoreUnavailable
+from leased.fences.redis import RedisGuard
+from leased.fences.s3 import guarded_put
+from leased.fences.sql import GuardTable, guarded_update
+from leased.fences.sqlalchemy import guarded_update as guarded_update_orm
+from tests.fences import places
+from tests.servers.process import Server
+
+
+@pytest.fixture
+def database() -> Iterator[sqlite3.Connection]:
+    """Two rows, neither of them guarded."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE report (day TEXT PRIMARY KEY, total INTEGER, fencing_token INTEGER)")
+        connection.execute(GuardTable().schema)
+        connection.execute("INSERT INTO report (day, total) VALUES ('monday', 0), ('tuesday', 0)")
+        connection.commit()
+        yield connection
+
+
+def test_a_row_that_is_not_there(database: sqlite3.Connection) -> None:
+    """Nothing to write to is no refusal: the answer is false."""
+    where = {"day": "sunday"}
+    assert not guarded_update(database.cursor(), "report", values={"total": 1}, where=where, fencing_token=7)
+
+
+@pytest.mark.parametrize("name", ["report; DROP TABLE report", "re port", "", "1report", "report--", "x.", None, 3])
+def test_names_that_are_not_plain(database: sqlite3.Connection, name: Any) -> None:
+    """Names are written into statements: what could be more than a name is refused, wherever it stands."""
+    good: dict[str, Any] = {"values": {"total": 1}, "where": {"day": "monday"}, "column": "fencing_token"}
+    bad: list[dict[str, Any]] = [{"values": {name: 1}}, {"where": {name: 1}}, {"column": name}]
+    cursor = database.cursor()
+    for one in bad:
+        with pytest.raises(InvalidRequest, match="cannot be the name"):
+            guarded_update(cursor, "report", fencing_token=7, **{**good, **one})
+    with pytest.raises(InvalidRequest, match="cannot be the name"):
+        guarded_update(cursor, name, fencing_token=7, **good)
+    with pytest.raises(InvalidRequest, match="cannot be the name"):
+        GuardTable(name)
+    assert database.execute("SELECT total FROM report").fetchall() == [(0,), (0,)]
+
+
+def test_values_are_never_part_of_a_statement(database: sqlite3.Connection) -> None:
+    """What looks like SQL is a value like any other."""
+    evil = "x' OR 1=1 --"
+    assert not guarded_update(database.cursor(), "report", values={"total": 1}, where={"day": evil}, fencing_token=7)
+    GuardTable().check(database.cursor(), evil, fencing_token=7)
+    assert database.execute("SELECT thing FROM leased_guard").fetchall() == [(evil,)]
+
+
+def test_an_update_has_to_mean_one_row(database: sqlite3.Connection) -> None:
+    """Without `where`, or with one that meets several rows, it is refused, and can be rolled back."""
+    cursor = database.cursor()
+    with pytest.raises(InvalidRequest, match="needs `where`"):
+        guarded_update(cursor, "report", values={"total": 1}, where={}, fencing_token=7)
+    with pytest.raises(InvalidRequest, match="met 2 rows"):
+        guarded_update(cursor, "report", values={"total": 1}, where={"total": 0}, fencing_token=7)
+    database.rollback()
+    assert database.execute("SELECT total FROM report").fetchall() == [(0,), (0,)]
+    table = sqlalchemy.table("report", sqlalchemy.column("fencing_token"))
+    with pytest.raises(InvalidRequest, match="needs where"):
+        guarded_update_orm(Any, table.update(), column=table.c.fencing_token, fencing_token=7)  # type: ignore[arg-type]
+
+
+def test_a_cursor_of_an_unknown_driver(database: sqlite3.Connection) -> None:
+    """What SQL it speaks cannot be guessed; said by the caller it works."""
+
+    class Wrapped:
+        """As frameworks have them."""
+
+        def __init__(self) -> None:
+            self._cursor = database.cursor()
+
+        @property
+        def rowcount(self) -> int:
+            return self._cursor.rowcount
+
+        def execute(self, statement: Any, values: Any = ()) -> object:
+            return self._cursor.execute(statement, values)
+
+        def fetchall(self) -> list[Any]:
+            return self._cursor.fetchall()
+
+    asked: dict[str, Any] = {"values": {"total": 1}, "where": {"day": "monday"}, "fencing_token": 7}
+    with pytest.raises(InvalidRequest, match="is not known"):
+        guarded_update(Wrapped(), "report", **asked)
+    assert guarded_update(Wrapped(), "report", database="sqlite", **asked)
+    GuardTable().check(Wrapped(), "thing", fencing_token=7, database="sqlite")
+
+
+def test_a_guard_outside_of_a_transaction(tmp_path: Any, postgres_server: Server, mariadb_server: Server) -> None:
+    """The check would be over before the write: every driver that can tell is believed."""
+    guards = GuardTable(f"guard_{secrets.token_hex(4)}")
+    postgres = places.connect(postgres_server.url)
+    postgres.autocommit = True
+    mariadb = places.connect(mariadb_server.url)
+    mariadb.autocommit(True)
+    for connection in (sqlite3.connect(tmp_path / "file.db", isolation_level=None), postgres, mariadb):
+        with closing(connection):
+            cursor = connection.cursor()
+            cursor.execute(guards.schema)
+            with pytest.raises(InvalidRequest, match="in the transaction that writes"):
+                guards.check(cursor, "thing", fencing_token=7)
+            cursor.execute("BEGIN")
+            guards.check(cursor, "thing", fencing_token=7)
+            cursor.execute("ROLLBACK")
+            cursor.execute(f"DROP TABLE {guards.name}")
+
+
+@pytest.mark.parametrize("thing", ["", "x" * 256, None, 7])
+def test_a_guarded_thing_has_a_name(database: sqlite3.Connection, thing: Any) -> None:
+    """1 to 255 characters."""
+    with pytest.raises(InvalidRequest, match="1 to 255 characters"):
+        GuardTable().check(database.cursor(), thing, fencing_token=7)
+
+
+def test_a_command_that_fails_raises_the_guard_for_nobody(valkey_server: Server) -> None:
+    """An error of the server is the caller's, and the guard stays where it was; so does one that holds no token."""
+    with closing(redis.Redis(valkey_server.host, valkey_server.port, db=9)) as client:
+        client.flushdb()
+        guard = RedisGuard(client, "guard")
+        assert guard.write("SET", "text", "x", fencing_token=5)
+        with pytest.raises(redis.ResponseError, match="not an integer"):
+            guard.write("INCR", "text", fencing_token=9)
+        assert client.get("guard") == b"5"
+        assert guard.write("APPEND", "text", "y", fencing_token=5) == 2
+        with pytest.raises(InvalidRequest, match="needs the command"):
+            guard.write(fencing_token=9)
+        client.set("guard", "nonsense")
+        with pytest.raises(redis.ResponseError, match="no fencing token"):
+            guard.write("SET", "text", "z", fencing_token=9)
+        assert client.get("text") == b"xy"
+
+
+class Racing:
+    """An S3 client to which others are quicker, so many times."""
+
+    def __init__(self, client: Any, times: int) -> None:
+        self._client = client
+        self._left = times
+        self.exceptions = client.exceptions
+
+    def head_object(self, **asked: Any) -> Any:
+        try:
+            return self._client.head_object(**asked)
+        finally:
+            if self._left:
+                self._left -= 1
+                self._client.put_object(**asked, Body=b"%d" % self._left, Metadata={"fencing-token": "3"})
+
+    def put_object(self, **asked: Any) -> Any:
+        return self._client.put_object(**asked)
+
+
+@pytest.fixture
+def bucket(moto_server: Server) -> Iterator[Any]:
+    """A client, and an empty bucket called `races`."""
+    with closing(places.s3_client(f"http://{moto_server.host}:{moto_server.port}")) as client:
+        client.create_bucket(Bucket="races", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        yield client
+        client.delete_object(Bucket="races", Key="key")
+        client.delete_bucket(Bucket="races")
+
+
+def test_objects_that_others_write_meanwhile(bucket: Any) -> None:
+    """F1: a put is made on what was compared and nothing else: it is compared anew, and given up after a while."""
+    asked: dict[str, Any] = {"bucket": "races", "key": "key", "fencing_token": 7}
+    assert guarded_put(Racing(bucket, 1), body=b"ours", **asked)
+    assert bucket.get_object(Bucket="races", Key="key")["Body"].read() == b"ours"
+    with pytest.raises(StoreUnavailable, match="10 times in between"):
+        guarded_put(Racing(bucket, 100), body=b"never", **asked)
+    assert bucket.get_object(Bucket="races", Key="key")["Body"].read() != b"never"
+
+
+def test_objects_that_were_not_guarded(bucket: Any) -> None:
+    """One without a token is overwritten, one with nonsense for a token is not; conditions are ours to make."""
+    asked: dict[str, Any] = {"bucket": "races", "key": "key", "body": b"ours", "fencing_token": 7}
+    bucket.put_object(Bucket="races", Key="key", Body=b"old")
+    assert guarded_put(bucket, Metadata={"author": "me"}, **asked)
+    assert bucket.head_object(Bucket="races", Key="key")["Metadata"] == {"author": "me", "fencing-token": "7"}
+    bucket.put_object(Bucket="races", Key="key", Body=b"old", Metadata={"fencing-token": "x"})
+    with pytest.raises(InvalidRequest, match="'x', which is none"):
+        guarded_put(bucket, **asked)
+    with pytest.raises(InvalidRequest, match="leave IfMatch out"):
+        guarded_put(bucket, IfMatch="x", **asked)
+    with pytest.raises(bucket.exceptions.ClientError, match="NoSuchBucket"):
+        guarded_put(bucket, **{**asked, "bucket": "nowhere"})
