@@ -294,7 +294,10 @@ class Service:
     def _ask(self, method: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         self._connection.request(method, "/report", body, headers)
         answer = self._connection.getresponse()
-        return answer.status, answer.read()
+        try:
+            return answer.status, answer.read()
+        finally:
+            self._connection.close()  # the service would close one that rests for long
 
 
 class Report:
