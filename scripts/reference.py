@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import leased
-from leased import aio, errors, fences, observe, policy
+from leased import aio, contrib, errors, fences, observe, policy
 from leased.cli.parser import EXIT_STATUSES, build
 
 ROOT = Path(__file__).parent.parent
@@ -196,13 +196,13 @@ def module_section(module: ModuleType) -> str:
     own = {
         name: one
         for name, one in vars(module).items()
-        if not name.startswith("_") and getattr(one, "__module__", "").startswith("leased.fences")
+        if not name.startswith("_") and getattr(one, "__module__", "") == module.__name__
     }
     parts = [f"## {module.__name__}\n\n{inspect.cleandoc(module.__doc__ or '')}"]
     parts += [
         f"### {name}\n\n{call(one, name=name, bound=False)}\n\n{inspect.cleandoc(one.__doc__ or '')}"
         for name, one in own.items()
-        if inspect.isfunction(one) and one.__module__ == module.__name__
+        if inspect.isfunction(one)
     ]
     parts += [
         class_section(one).replace("### ", "#### ").replace("## ", "### ", 1) for one in own.values() if is_kept(one)
@@ -215,12 +215,12 @@ def is_kept(one: object) -> bool:
     return isinstance(one, type) and not getattr(one, "_is_protocol", False)
 
 
-def fences_page() -> str:
-    """Every fence: what can be called on the side that receives the writes."""
-    names = [one.name for one in pkgutil.iter_modules(fences.__path__) if not one.name.startswith("_")]
-    modules = [importlib.import_module(f"leased.fences.{name}") for name in names]
-    title = f"# Fences\n\n{inspect.cleandoc(fences.__doc__ or '')}"
-    return "\n\n".join([title, *(module_section(module) for module in modules)])
+def package_page(package: ModuleType, title: str) -> str:
+    """Every public module of a package with what can be called there."""
+    names = [one.name for one in pkgutil.iter_modules(package.__path__) if not one.name.startswith("_")]
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    head = f"# {title}\n\n{inspect.cleandoc(package.__doc__ or '')}"
+    return "\n\n".join([head, *(module_section(module) for module in modules)])
 
 
 def options_table(actions: Iterable[argparse.Action]) -> str:
@@ -267,7 +267,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page,
     "cli.md": cli_page,
     "errors.md": errors_page,
-    "fences.md": fences_page,
+    "fences.md": functools.partial(package_page, fences, "Fences"),
+    "integrations.md": functools.partial(package_page, contrib, "Integrations"),
     "limits.md": limits_page,
     "service-api.md": functools.partial(service_page, "service_api_page"),
     "service-settings.md": functools.partial(service_page, "service_settings_page"),

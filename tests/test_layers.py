@@ -70,6 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aio": ASYNC | {"default"},
     "": BLOCKING | {"default", "aio"},
     "__main__": {"cli"},
+    "contrib": set(),
+    "contrib.*": {"", "aio", "errors", "checks", "contrib.*"},
     "fences": {"fences.*"},
     "fences.*": VALUES | {"context", "clocks", "wire", "fences", "fences._*"},
     "server": set(),

@@ -106,9 +106,10 @@ class Lock:
         """Whether a claim would be refused now. Advice, not a test: the test is `try_acquire`."""
         return self._locks().status(self.key).held
 
-    def hold(self) -> Scope:
-        """A single-use manager for one block, which may be entered and left on different threads."""
-        return self._scope(self.key, self._recipe.wait)
+    def hold(self, *, cancel: Cancel | None = None) -> Scope:
+        """A single-use manager for one block, which may be entered and left on different threads. `cancel` is an event
+        that ends the wait from another thread."""
+        return self._scope(self.key, self._recipe.wait, cancel=cancel)
 
     def __enter__(self) -> Handle:
         """Acquire, or raise `LockNotAcquired` / `LockTimeout`: the body never runs without a grant."""
