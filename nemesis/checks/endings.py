@@ -86,13 +86,15 @@ def staleness(run: Run, excuses: Excuses) -> Iterator[Violation]:
 
 
 def idempotence(run: Run, excuses: Excuses) -> Iterator[Violation]:
-    """The same request once more gets the same grant while it lives, and none after that."""
+    """The same request once more gets the same grant while it lives, and none after that. An answer that is longer on
+    its way than what is left then is dead on arrival, and its grant handed back."""
     by_op = {hold.op: hold for hold in _all(run)}
     for call in run.calls:
         hold = by_op.get(call.hold)
         if call.call != "acquire" or hold is None:
             continue
-        refused = call.found.get("error") == "LockNotAcquired" and call.answered < hold.until(call.answered) - ROUNDING
+        arrives = call.answered + (call.answered - call.asked)
+        refused = call.found.get("error") == "LockNotAcquired" and arrives < hold.until(call.answered) - ROUNDING
         other = call.granted and int(call.found["fence"]) != hold.fence
         if other and excuses.forgotten(hold, call.answered) is None:
             text = f"{hold.key!r}: {hold.op} had {hold.fence}, and the same request got {call.found['fence']}"

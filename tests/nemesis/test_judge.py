@@ -190,6 +190,10 @@ def test_a_request_that_is_not_the_same_twice() -> None:
     hold = story.grant(1.0, 10)
     story.refusal(1.2, hold=hold)
     assert story.broken() == {"idempotence"}
+    story = Story()
+    hold = story.grant(1.0, 10)
+    story.refusal(1.2, hold=hold, took=0.4)  # of what was left when it was answered, nothing is
+    assert story.verdict().valid
 
 
 def test_a_call_that_takes_too_long() -> None:
