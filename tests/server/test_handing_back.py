@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +13,9 @@ import pytest
 from leased.aio_clock import LoopClock
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Claim, Contended, Held
+from leased.server.calls import Disconnected
+from leased.server.service import Service
+from leased.server.settings import Settings
 from leased.stores.memory import MemoryStore
 from tests.server.running import Running, running
 from tests.server.talking import Caller, ask, until
@@ -18,15 +24,23 @@ LONG = 60_000
 
 
 class Watched:
-    """A memory store: answers to acquires can be lost or kept back, abandons take a while, and closed it is no use."""
+    """A memory store: answers to acquires can be lost or kept back, abandons take a while, and closed it is no use.
+
+    The next acquire after `go` was set to an event waits for that before it reaches the store.
+    """
 
     def __init__(self) -> None:
         self.inner = MemoryStore(LoopClock())
         self.lost = 0
         self.slow = False
-        self.granting = self.closed = False
+        self.granting = self.closed = self.on_its_way = False
+        self.go: asyncio.Event | None = None
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
+        go, self.go = self.go, None
+        if go is not None:
+            self.on_its_way = True
+            await go.wait()
         outcome = await self.inner.acquire(claim, timeout=timeout)
         if self.slow and isinstance(outcome, Held):
             self.granting = True
@@ -83,6 +97,51 @@ def test_what_was_granted_to_one_who_has_gone_is_handed_back_before_the_store_is
         caller.close()
         until(lambda: len(service.server.server_state.connections) == 0, what="the disconnect")
         service.stop()
+    assert store.closed
+    assert store.state() == "free"
+
+
+async def passes(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20.0):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def replace_a_wait_and_end(store: Watched) -> None:
+    """A wait is replaced while the store is asked for it, both clients go, the service ends, and then it is granted."""
+    gone, first = asyncio.Event(), Claim("k", "f" * 32, 60.0, late=True)
+    service = Service(Settings(store="memory:replaced"), store=cast("Any", store))
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def wait(claim: Claim) -> None:
+        with suppress(Disconnected):
+            await service.waiting.acquire(claim, wait=60.0, who="", receive=receive)
+
+    await store.acquire(Claim("k", "h" * 32, 60.0, late=True), timeout=1.0)
+    waits = [asyncio.create_task(wait(first))]
+    await passes(lambda: len(service.waiting) == 1)
+    store.go = go = asyncio.Event()
+    service.env.lines.released("k")
+    await passes(lambda: store.on_its_way)
+    waits.append(asyncio.create_task(wait(replace(first, ttl=30.0))))
+    await passes(lambda: service.waiting._waits["k", first.token].claim.ttl == 30.0)
+    await store.release("k", "h" * 32, timeout=1.0)
+    gone.set()
+    await asyncio.gather(*waits)
+    closing = asyncio.create_task(service.close())
+    await passes(lambda: not len(service.waiting))
+    go.set()
+    await closing
+
+
+def test_what_was_asked_for_a_wait_that_another_has_replaced_is_handed_back_too() -> None:
+    """V3, V4: a claim comes again with the same token and other terms while the store is asked for the first one, both
+    clients vanish and the service ends: what the first one is granted yet is handed back before the store is closed."""
+    store = Watched()
+    asyncio.run(replace_a_wait_and_end(store))
     assert store.closed
     assert store.state() == "free"
 

@@ -114,6 +114,7 @@ class Waiting:
         self._env = env
         self._settings = settings
         self._waits: dict[tuple[str, str], _Wait] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()  # of these, and of those that others have replaced
         self._each: dict[str, int] = {}
         self._draining = False
         self.copies = Copies(store, env)
@@ -177,7 +178,7 @@ class Waiting:
             await asyncio.sleep(0)  # a grant that nobody wants is handed back by what its end calls
 
     def _working(self) -> set[asyncio.Task[Any]]:
-        return {wait.task for wait in self._waits.values() if not wait.task.done()} | self.copies.handing_back()
+        return self._tasks | self.copies.handing_back()
 
     def _find(self, claim: Claim) -> _Wait | None:
         """The wait that has begun for this claim already, if it can go on."""
@@ -223,6 +224,7 @@ class Waiting:
         new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER, minted=minted)
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
+        self._tasks.add(new.task)
         self._waits[claim.key, claim.token] = new
         self.copies.join(claim)
         self._each[who] = self._each.get(who, 0) + 1
@@ -281,6 +283,7 @@ class Waiting:
 
     def _ended(self, wait: _Wait) -> None:
         """The engine has finished with it: tell who listens, or keep what it won for the moment it has left."""
+        self._tasks.discard(wait.task)
         left = self._each[wait.who] - 1
         if left:
             self._each[wait.who] = left
