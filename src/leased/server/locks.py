@@ -32,7 +32,7 @@ from leased.model import (
     Terms,
 )
 from leased.policy import DEFAULT_MAX_HOLD, MAX_LIST_PAGE, lease_call_timeout
-from leased.server.calls import Call
+from leased.server.calls import Call, Disconnected, has_gone
 from leased.server.events import Events
 from leased.server.metrics import Metrics
 from leased.server.policies import Policies
@@ -113,6 +113,9 @@ class LockOperations:
             if request.token is UNSET and _may_hold(error):  # nobody can come back for it
                 self._waiting.copies.owe(claim, minted=True)
             raise
+        if request.token is UNSET and isinstance(outcome, Held) and has_gone(call.receive):
+            self._waiting.copies.owe(claim, minted=True)
+            raise Disconnected
         return self._answer(principal, request, operation=Acquire(claim), outcome=outcome)
 
     async def _try(self, claim: Claim, *, brought: bool) -> Held | Contended:
@@ -182,6 +185,9 @@ class LockOperations:
         if asked:
             minted = [one.claim for place, one in asked if isinstance(one, Acquire) and members[place].token is UNSET]
             found = await self._many([operation for _, operation in asked], minted=minted)
+            if minted and has_gone(call.receive):
+                for claim in minted:
+                    self._waiting.copies.owe(claim, minted=True)
             for (place, operation), outcome in zip(asked, found, strict=True):
                 if isinstance(outcome, LeasedError):
                     outcomes[place] = wire.write_error(outcome, request_id=None)

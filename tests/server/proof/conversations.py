@@ -17,6 +17,7 @@ class Conversation:
     def __init__(self, app: App, path: str, body: Any, *, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self._app = app
         self._path = path.encode()
+        self.asked = body
         self._body = json.dumps(body).encode()
         self._headers = headers
         self._read = False

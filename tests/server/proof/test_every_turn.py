@@ -9,16 +9,17 @@ import asyncio
 import itertools
 import os
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from leased.errors import StoreUnavailable
-from leased.model import Claim, Contended, Held
+from leased.model import Claim, Contended, Held, Operation
 from leased.server.app import App
 from leased.server.service import Service
 from leased.server.settings import Settings
+from leased.store import Outcome
 from leased.stores.memory import MemoryStore
 from tests.server.proof.conversations import Conversation
 from tests.server.proof.stepping import SteppedClock, SteppedLoop
@@ -58,6 +59,12 @@ class Slow:
         await self._lose(None)
         await self._pass()
         return outcome
+
+    async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
+        await self._pass()
+        outcomes = await self.inner.many(operations, timeout=timeout)
+        await self._pass()
+        return outcomes
 
     async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         await self._pass()
@@ -118,23 +125,24 @@ class Stage:
         assert len(waiting.copies) == 0
 
 
-@pytest.mark.parametrize("in_line", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize(("in_line", "wait"), [(False, 0), (False, 60_000), (True, 60_000)])
 @pytest.mark.parametrize("slowness", range(8))
-def test_a_client_may_vanish_at_any_turn(slowness: int, in_line: bool) -> None:
+def test_a_client_may_vanish_at_any_turn(slowness: int, in_line: bool, wait: int) -> None:
     """V3, C165: at every turn from the request to its answer, of a key that is free or becomes so: who was answered
-    holds the key, and who had gone before leaves it free."""
+    holds the key, and who had gone before leaves it free. A single try without a token of its own is no exception:
+    nobody could come back for what it was granted."""
     answered, turn = False, 0
     while not answered:
         turn += 1
-        answered = _vanish_at(turn, chance=random.Random(slowness), in_line=in_line)
+        answered = _vanish_at(turn, chance=random.Random(slowness), in_line=in_line, wait=wait)
         assert turn < 1_000
     assert turn > 1
 
 
-def _vanish_at(turn: int, *, chance: random.Random, in_line: bool) -> bool:
+def _vanish_at(turn: int, *, chance: random.Random, in_line: bool, wait: int) -> bool:
     """Play it once; whether the client was answered before it went."""
     stage = Stage(chance)
-    talk = Conversation(stage.app, "/v1/locks/acquire", {"key": "k", "ttlMs": TTL, "waitMs": 60_000})
+    talk = Conversation(stage.app, "/v1/locks/acquire", {"key": "k", "ttlMs": TTL, "waitMs": wait})
 
     async def work() -> None:
         if in_line:
@@ -156,6 +164,27 @@ def _vanish_at(turn: int, *, chance: random.Random, in_line: bool) -> bool:
 
     stage.play(work())
     return not talk.gone
+
+
+@pytest.mark.parametrize("slowness", range(8))
+def test_what_a_batch_took_without_a_token_is_handed_back_if_its_client_vanishes(slowness: int) -> None:
+    """O6: at every turn, of a batch as of a single try: nobody could come back for what it was granted."""
+    answered, turn = False, 0
+    while not answered:
+        turn += 1
+        stage = Stage(random.Random(slowness))
+        body = {"operations": [{"operation": "acquire", "key": "k", "ttlMs": TTL}]}
+        talk = Conversation(stage.app, "/v1/locks/batch", body)
+        stage.play(_cut_off_at(turn, stage=stage, talk=talk))
+        answered = not talk.gone
+
+
+async def _cut_off_at(turn: int, *, stage: Stage, talk: Conversation) -> None:
+    stage.loop.at_turn(stage.loop.turn + turn, talk.vanish)
+    await talk.run()
+    await asyncio.sleep(QUIET)
+    assert await stage.is_free("k") == talk.gone
+    stage.is_quiet()
 
 
 @pytest.mark.parametrize("wait", [0, 60_000])
