@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from leased import wire
-from leased.errors import AccessDenied, LeasedError, StoreUnavailable, Unauthenticated
+from leased.errors import AccessDenied, LeasedError, Unauthenticated
 from leased.server.calls import Call, Disconnected, Receive, Route, Send
 from leased.server.heads import Head, Refused, peer_of, read_query
 from leased.server.metrics import RouteCounts
@@ -22,6 +22,7 @@ from leased.server.requests import MAX_BODY, Reader
 from leased.server.routes import routes_of, version_of_program
 from leased.server.service import Service
 from leased.server.settings import is_loopback
+from leased.server.troubles import ServiceUnavailable
 from leased.wire import Body
 
 log = logging.getLogger("leased.server")
@@ -179,6 +180,8 @@ class App:
     async def _refuse(self, send: Send, error: LeasedError, call: Call) -> int:
         """Answer with a problem document."""
         request_id = getattr(call.request, "request_id", None) or secrets.token_hex(8)
+        unknown = call.principal is LOCAL and not self._open
+        error = self._service.troubles.told(error, to=None if unknown else call.principal, request_id=request_id)
         body = wire.write_error(error, request_id=request_id)
         headers = [PROBLEM, _NO_STORE]
         if isinstance(error, Refused):
@@ -242,7 +245,7 @@ def _too_long() -> Refused:
 
 def _fault() -> LeasedError:
     """What is told of a fault of ours: nothing but that the effect is unknown. The log has the rest."""
-    return StoreUnavailable("the service failed on this request; its log says why", applied=None)
+    return ServiceUnavailable("the service failed on this request; its log says why", applied=None)
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from leased.errors import InvalidRequest, StoreUnavailable
+from leased.errors import InvalidRequest
+from leased.server.troubles import ServiceUnavailable
 
 FRESH = 600.0
 """Seconds after which keys are fetched anew, in the background."""
@@ -62,7 +63,7 @@ class KeySet:
         if self._fetching is not None:
             await asyncio.wait([self._fetching])
         if self._fetched_at is None or self._now() - self._fetched_at >= STALE:
-            raise StoreUnavailable("the keys that tokens are checked with cannot be had now", applied=False)
+            raise ServiceUnavailable("the keys that tokens are checked with cannot be had now", applied=False)
         return self._known(key_id)
 
     async def close(self) -> None:

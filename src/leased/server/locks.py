@@ -54,6 +54,7 @@ from leased.server.requests import (
     check_depth,
 )
 from leased.server.tenancy import shown_key, shown_owner, stored_beginning, stored_key, stored_owner
+from leased.server.troubles import Troubles
 from leased.server.waiting import Waiting, shutting_down
 from leased.store import Outcome, Store, one
 from leased.wire import Body
@@ -80,6 +81,7 @@ class LockOperations:
         policies: Policies,
         events: Events,
         metrics: Metrics,
+        troubles: Troubles,
     ) -> None:
         self._store = store
         self._gate = gate
@@ -88,6 +90,7 @@ class LockOperations:
         self._policies = policies
         self._events = events
         self._metrics = metrics
+        self._troubles = troubles
         self.draining = False
 
     async def acquire(self, call: Call) -> Body:
@@ -179,7 +182,7 @@ class LockOperations:
                 if isinstance(operation, Acquire) and operation.claim.request_id is not None:
                     await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
-                outcomes[place] = wire.write_error(error, request_id=None)
+                outcomes[place] = self._problem(principal, error)
             else:
                 asked.append((place, operation))
         if asked:
@@ -190,7 +193,7 @@ class LockOperations:
                     self._waiting.copies.owe(claim, minted=True)
             for (place, operation), outcome in zip(asked, found, strict=True):
                 if isinstance(outcome, LeasedError):
-                    outcomes[place] = wire.write_error(outcome, request_id=None)
+                    outcomes[place] = self._problem(principal, outcome)
                     continue
                 outcomes[place] = self._answer(principal, members[place], operation=operation, outcome=outcome)
                 if isinstance(operation, Release | Abandon):
@@ -318,6 +321,9 @@ class LockOperations:
         if request.request_id is not UNSET:
             body["requestId"] = request.request_id
         return body
+
+    def _problem(self, principal: Principal, error: LeasedError) -> Body:
+        return wire.write_error(self._troubles.told(error, to=principal), request_id=None)
 
     def _show(self, principal: Principal, status: Status) -> Body:
         body = wire.write_status(status)

@@ -8,7 +8,7 @@ from hmac import compare_digest
 from importlib.metadata import PackageNotFoundError, version
 
 from leased import wire
-from leased.errors import AccessDenied, LeasedError, StoreUnavailable
+from leased.errors import AccessDenied, LeasedError
 from leased.server import events, metrics
 from leased.server.answers import (
     AbandonAnswer,
@@ -39,6 +39,7 @@ from leased.server.requests import (
 )
 from leased.server.rights import may
 from leased.server.service import Service
+from leased.server.troubles import ServiceUnavailable
 from leased.wire import Body
 from leased.wire_batch import MOST_OPERATIONS
 
@@ -169,10 +170,11 @@ def _health_routes(service: Service) -> tuple[Route, ...]:
 
     async def readyz(_: Call) -> Body:
         if service.draining:
-            raise StoreUnavailable("the service is shutting down", applied=False)
+            raise ServiceUnavailable("the service is shutting down", applied=False)
         problem = await service.problem()
         if problem is not None:
-            raise StoreUnavailable("the store does not answer", applied=False) from problem
+            service.troubles.note(problem)
+            raise ServiceUnavailable("the store does not answer", applied=False) from problem
         return {"status": "ready"}
 
     return (

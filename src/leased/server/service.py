@@ -18,6 +18,7 @@ from leased.server.metrics import Metrics
 from leased.server.policies import Policies
 from leased.server.principals import Gate, OpenGate
 from leased.server.settings import Settings
+from leased.server.troubles import Troubles
 from leased.server.waiting import Waiting
 from leased.store import Clock, Store
 from leased.targets import Options, lines_of, open_store, read_url
@@ -42,6 +43,7 @@ class Service:
         self.shown = self._target.shown
         self.policies = Policies(settings)
         self.events = Events(settings)
+        self.troubles = Troubles(now=self.clock.now)
         self.env = Env(
             clock=self.clock,
             chance=random.Random(),
@@ -64,6 +66,7 @@ class Service:
             policies=self.policies,
             events=self.events,
             metrics=self.metrics,
+            troubles=self.troubles,
         )
         self.draining = False
         self._probed_at = float("-inf")

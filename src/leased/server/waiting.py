@@ -18,6 +18,7 @@ from leased.policy import FOREVER, call_timeout
 from leased.server.calls import Disconnected, Receive, has_gone, until_gone
 from leased.server.copies import Copies
 from leased.server.settings import Settings
+from leased.server.troubles import ServiceUnavailable
 from leased.store import Clock, Store
 
 if TYPE_CHECKING:
@@ -354,8 +355,8 @@ def _wake(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-def shutting_down() -> StoreUnavailable:
+def shutting_down() -> ServiceUnavailable:
     """What those are told whose claim was not granted, because the service ends."""
-    error = StoreUnavailable("the service is shutting down", applied=False, hint="ask again: another one may answer")
+    error = ServiceUnavailable("the service is shutting down", applied=False, hint="ask again: another one may answer")
     error.retry_after = RETRY_AFTER
     return error
