@@ -83,12 +83,17 @@ class Hasher:
         return equal and stored is not None
 
 
+def key_beside(registry: str) -> str:
+    """Where the pepper of a registry file is, unless another file is named for it."""
+    return f"{registry}.key"
+
+
 def pepper_beside(registry: str) -> bytes:
     """The pepper of a registry file, from the file beside it, which is made first if there is none.
 
     Raises `StoreNotUsable` where others could read it, or it is not what was written.
     """
-    path = f"{registry}.key"
+    path = key_beside(registry)
     with contextlib.suppress(FileExistsError):
         _make(path)
     return _read(path, os.O_NOFOLLOW)

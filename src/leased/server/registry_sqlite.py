@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from threading import Lock
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from leased.errors import StoreNotUsable
 from leased.server.credentials import Credential, RuleSet
 from leased.server.registry import MAX_PAGE, AuditLine
-from leased.server.registry_sqlite_lane import Lane
+from leased.server.registry_sqlite_lane import Lane, failure
 
 _T = TypeVar("_T")
 
@@ -205,6 +206,20 @@ class SqliteRegistry:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreNotUsable(f"the registry {self.path} was closed", hint="connect again")
+
+
+def has_credentials(path: str, *, timeout: float) -> bool:
+    """Whether an API key was ever made in the registry of that file; where there is none, that is false.
+
+    Raises `StoreUnavailable` where nobody can tell within `timeout` seconds.
+    """
+    if not os.path.exists(path):
+        return False
+    try:
+        with closing(_open(path, timeout=timeout)) as connection:
+            return connection.execute("SELECT 1 FROM credentials LIMIT 1").fetchone() is not None
+    except Exception as error:
+        raise failure(path, error) from error
 
 
 def _open(path: str, *, timeout: float) -> sqlite3.Connection:

@@ -129,7 +129,7 @@ class Lane:
             if not is_over(call):
                 self._queue.append(call)
             elif call.answer.set_running_or_notify_cancel():
-                call.answer.set_exception(_failure(self._path, error))
+                call.answer.set_exception(failure(self._path, error))
         if self._queue:
             sleep(_PAUSE)  # SQLite does not always wait itself
 
@@ -162,13 +162,13 @@ class Lane:
             self._undo()
             applied = None if ending and _code(error) not in _SETTLED else False
             for call in calls:
-                call.answer.set_exception(_failure(self._path, error, applied=applied))
+                call.answer.set_exception(failure(self._path, error, applied=applied))
             return
         for call, (result, problem) in zip(calls, found, strict=True):
             if problem is None:
                 call.answer.set_result(result)
             else:
-                call.answer.set_exception(_failure(self._path, problem))
+                call.answer.set_exception(failure(self._path, problem))
 
     def _undo(self) -> None:
         """End a transaction without effect; a connection that cannot is not used again."""
@@ -217,7 +217,8 @@ def _is_busy(error: BaseException) -> bool:
     return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def _failure(path: str, error: Exception, *, applied: bool | None = False) -> Exception:
+def failure(path: str, error: Exception, *, applied: bool | None = False) -> Exception:
+    """What an error at the registry of this file means to callers; one that is none of these as it is."""
     if isinstance(error, LeasedError):  # one of them is an OSError, too
         return error
     if isinstance(error, OSError):

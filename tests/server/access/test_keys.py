@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import subprocess
 import threading
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 from leased.errors import StoreNotUsable
 from leased.server.keys import PEPPER_LENGTH, SECRET_LENGTH, ApiKey, Hasher, new_key, pepper_beside, read_key
+from leased.server.registries import Place, open_registry
+from leased.server.registry_sqlite import SqliteRegistry
+from tests.server.access.test_registry import credential, line
 
 
 def test_keys_are_long_random_and_different() -> None:
@@ -127,3 +131,50 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "registry.db.key").symlink_to(tmp_path / "secret")
     with pytest.raises(StoreNotUsable):
         pepper_beside(str(tmp_path / "registry.db"))
+
+
+async def registry_with(path: Path, *, credentials: int) -> None:
+    """A registry file that has so many API keys, without a key file beside it."""
+    registry = SqliteRegistry(str(path))
+    for number in range(credentials):
+        await registry.add_credential(credential(f"{number:012}"), line("create"))
+    await registry.audit("p")
+    await registry.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("begin", [False, True])
+async def test_a_key_file_that_was_lost_is_not_made_anew(tmp_path: Path, begin: bool, named: bool) -> None:
+    """SEC2: under a new key none of the API keys that are there would be valid, without a word: it is refused instead,
+    naming the file, what it is, how to get it back and how to begin anew on purpose; and that works."""
+    path, key = tmp_path / "registry.db", tmp_path / ("elsewhere" if named else "registry.db.key")
+    await registry_with(path, credentials=1)
+    place = Place(str(path), str(key) if named else "")
+    with pytest.raises(StoreNotUsable) as refused:
+        open_registry(place, begin=begin)
+    assert not key.exists()
+    if begin or not named:
+        assert f"{key} is missing" in refused.value.message
+        assert str(path) in refused.value.message
+        assert refused.value.hint is not None
+        assert "backup" in refused.value.hint
+        command = refused.value.hint[refused.value.hint.index("(umask") :]
+        subprocess.run(["/bin/sh", "-c", command], check=True)
+        await open_registry(place, begin=begin).registry.close()
+
+
+async def test_a_registry_without_api_keys_gets_a_key_file(tmp_path: Path) -> None:
+    """SEC2: a registry that is new, or has only rules and an audit log, loses nothing by it."""
+    await registry_with(tmp_path / "empty.db", credentials=0)
+    for name in ("empty.db", "new.db"):
+        await open_registry(Place(str(tmp_path / name)), begin=False).registry.close()
+        assert (tmp_path / f"{name}.key").stat().st_size == PEPPER_LENGTH
+
+
+def test_of_a_file_that_is_no_registry_nothing_is_made(tmp_path: Path) -> None:
+    """SEC2: the file of another program gets no key file beside it, and the refusal names it."""
+    path = tmp_path / "notes.txt"
+    path.write_text("no registry, " * 100)
+    with pytest.raises(StoreNotUsable, match=re.escape(str(path))):
+        open_registry(Place(str(path)), begin=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
