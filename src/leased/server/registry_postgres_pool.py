@@ -46,14 +46,13 @@ class Pool:
         task = asyncio.get_running_loop().create_task(self._run(work, applied=applied, began=began))
         try:
             done, _ = await asyncio.wait({task}, timeout=self._timeout)
-        except asyncio.CancelledError:
+            if done:
+                return task.result()
+            problem = StoreUnavailable(f"{self._name} did not answer within {self._timeout:g} s", applied=applied)
+            raise self._silence.failed(problem, began=began)
+        finally:
             task.cancel()  # ends quickly: see `_held`
-            raise
-        if done:
-            return task.result()
-        task.cancel()
-        problem = StoreUnavailable(f"{self._name} did not answer within {self._timeout:g} s", applied=applied)
-        raise self._silence.failed(problem, began=began)
+            self._silence.over(began)
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed after that."""

@@ -233,6 +233,8 @@ class RedisRegistry:
             if isinstance(error, errors.ReadOnlyError | errors.OutOfMemoryError) or text.startswith(_TRANSIENT):
                 raise StoreUnavailable(f"the registry {self.shown} refuses: {text}", applied=False) from error
             raise StoreNotUsable(f"the registry {self.shown} cannot be used: {text}") from error
+        finally:
+            self._silence.over(began)
 
     async def _check_server(self) -> None:
         """Refuse a server that could drop rules or ended keys by itself, and warn of one that forgets when it ends."""

@@ -9,35 +9,38 @@ from leased.errors import StoreNotUsable, StoreUnavailable
 KEPT_FOR = 1.0
 """Seconds that callers are told of a silence without asking again."""
 
-_ASKING = 5.0  # more than a call takes
-
 
 class Silence:
-    """One for each registry. Each call says when it begins and how it ended."""
+    """One for each registry. Each call says when it begins, how it ended, and in any case that it is over."""
 
     def __init__(self) -> None:
         self._heard_at = float("-inf")
         self._until = float("-inf")
         self._silent = False
+        self._looks: float | None = None  # when the call began that looks whether the silence is over
         self._message = ""
 
     def begin(self) -> float:
         """When the call begins, or raise `StoreUnavailable` where another one has just found nobody there.
 
-        After a silence one call is let through; the others are told of it until that one has ended.
+        After a silence one call is let through; the others are told of it until that is over, however long it takes.
         """
         now = monotonic()
-        if now < self._until:
-            raise StoreUnavailable(self._message, applied=False)
         if self._silent:
-            self._until = now + _ASKING
+            if now < self._until or self._looks is not None:
+                raise StoreUnavailable(self._message, applied=False)
+            self._looks = now
         return now
+
+    def over(self, began: float) -> None:
+        """The call that began then is over, whether it ended or was cut off: another one may look now."""
+        if self._looks == began:
+            self._looks = None
 
     def ended(self) -> None:
         """There was an answer, whichever."""
         self._heard_at = monotonic()
         self._silent = False
-        self._until = float("-inf")
 
     def failed(self, problem: StoreUnavailable, *, began: float) -> StoreUnavailable:
         """There was none: the problem itself. One slow call among others that are answered is no silence."""

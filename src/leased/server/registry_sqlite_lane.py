@@ -68,6 +68,21 @@ class Lane:
         if len(self._queue) >= MAX_QUEUED:
             raise StoreUnavailable(f"the registry {self._path} is asked too much at once", applied=False)
         began = self._silence.begin()
+        try:
+            found = await self._asked(work)
+        except StoreUnavailable as error:
+            self._silence.failed(error, began=began)
+            raise
+        except LeasedError:
+            self._silence.ended()
+            raise
+        finally:
+            self._silence.over(began)
+        self._silence.ended()
+        return found
+
+    async def _asked(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Let the thread do the work, and wait for its answer."""
         call = _Call(work, deadline=monotonic() + self._timeout)
         answer: asyncio.Future[_T] = asyncio.wrap_future(call.answer)
         answer.add_done_callback(_heard)
@@ -81,17 +96,8 @@ class Lane:
         if not answer.done():
             applied = False if call.answer.cancel() or not self._writes else None
             message = f"the registry {self._path} did not answer within {self._timeout:g} s"
-            raise self._silence.failed(StoreUnavailable(message, applied=applied), began=began)
-        try:
-            found = answer.result()
-        except StoreUnavailable as error:
-            self._silence.failed(error, began=began)
-            raise
-        except LeasedError:
-            self._silence.ended()
-            raise
-        self._silence.ended()
-        return found
+            raise StoreUnavailable(message, applied=applied)
+        return answer.result()
 
     async def close(self) -> None:
         """Close the connection when what runs has ended; whoever is stuck at the disk is not waited for."""

@@ -27,17 +27,26 @@ def is_silent(silence: Silence) -> bool:
     return False
 
 
-def test_who_comes_after_a_silence_need_not_wait_for_it(watch: Watch) -> None:
-    """S2: for a second all are told; then one looks, and the others are told until he knows."""
+def fails(silence: Silence, *, began: float) -> None:
+    """A call that began then gets no answer."""
+    silence.failed(PROBLEM, began=began)
+    silence.over(began)
+
+
+@pytest.mark.parametrize("seconds", [0.01, 2.0, 300.0])
+def test_who_comes_after_a_silence_need_not_wait_for_it(watch: Watch, seconds: float) -> None:
+    """S2: for a second all are told; then one looks, and the others are told until he knows, however long a call may
+    take (`registry_timeout`): never is a second one sent into the same silence."""
     silence = Silence()
-    silence.failed(PROBLEM, began=silence.begin())
+    fails(silence, began=silence.begin())
     assert is_silent(silence)
     watch.time += KEPT_FOR
     began = silence.begin()
     assert is_silent(silence)
-    watch.time += 2.0
+    watch.time += seconds
     assert is_silent(silence)
-    silence.failed(PROBLEM, began=began)
+    fails(silence, began=began)
+    watch.time += KEPT_FOR / 2
     assert is_silent(silence)
     watch.time += KEPT_FOR
     silence.begin()
@@ -63,12 +72,15 @@ def test_an_answer_that_helps_nobody_is_an_answer(watch: Watch) -> None:
     assert not is_silent(silence)
 
 
-def test_who_looked_and_never_came_back_shuts_out_nobody_for_long(watch: Watch) -> None:
-    """S2: a caller can be cancelled."""
+def test_who_looked_and_was_cut_off_shuts_out_nobody(watch: Watch) -> None:
+    """S2: a caller can be cancelled; the next one looks then. One who began before the silence looks at nothing."""
     silence = Silence()
-    silence.failed(PROBLEM, began=silence.begin())
+    early = silence.begin()
+    watch.time += 0.1
+    fails(silence, began=silence.begin())
     watch.time += KEPT_FOR
-    silence.begin()
+    began = silence.begin()
+    silence.over(early)
     assert is_silent(silence)
-    watch.time += 5.0
+    silence.over(began)
     assert not is_silent(silence)
