@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from bench.contender import ROOT, clean_environment, one_cpu
 from bench.servers import bound
 
 _ADDRESS = re.compile(r"https?://127\.0\.0\.1:[0-9]+")
 _PATIENCE = 20.0
+_LEASED = (sys.executable, "-m", "leased")
+_NOTHING_MORE: Mapping[str, str] = {}
+_LIMITS = {"LEASED_SERVE_PROJECT_REQUESTS": "1000000000", "LEASED_SERVE_MEMBER_ATTEMPTS": "1000000000"}
 
 
 @contextmanager
 def lock_service(store: str, *, cpu: int | None = None) -> Iterator[str]:
     """The URL of `leased serve` over that store, with nobody asked for credentials."""
-    with _served([sys.executable, "-m", "leased", "serve", "--port", "0", "--url", store], cpu=cpu) as url:
+    with _served([*_LEASED, "serve", "--port", "0", "--url", store], cpu=cpu) as url:
         yield url
+
+
+@contextmanager
+def guarded_service(store: str, *, directory: Path, cpu: int | None = None) -> Iterator[tuple[str, str]]:
+    """The URL of one that asks for credentials, and an API key of a member, whose budgets count and never run out."""
+    registry = ["--registry", str(directory / "registry.db")]
+    create = [*_LEASED, "keys", "create", *registry, "--kind", "member", "--name", "bench", "--json"]
+    made = subprocess.run(create, cwd=ROOT, env=clean_environment(), capture_output=True, check=True, text=True)
+    with _served([*_LEASED, "serve", "--port", "0", "--url", store, *registry], cpu=cpu, more=_LIMITS) as url:
+        yield url, json.loads(made.stdout)["key"]
 
 
 @contextmanager
@@ -31,10 +46,11 @@ def plain_asgi(*, cpu: int | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def _served(command: list[str], *, cpu: int | None) -> Iterator[str]:
+def _served(command: list[str], *, cpu: int | None, more: Mapping[str, str] = _NOTHING_MORE) -> Iterator[str]:
+    environment = {**clean_environment(), **more}
     with bound(cpu):
         process = subprocess.Popen(
-            command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
     try:
         yield _address(process)

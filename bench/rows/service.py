@@ -24,6 +24,7 @@ from bench.measure import (
 from bench.plan import Plan
 from bench.rows.starting import started
 
+_GUARDED = "leased, memory, API key and limits"
 _CLIENTS = 64
 _ROUNDS = 12
 _BLOCK = 0.5
@@ -35,12 +36,14 @@ def run(plan: Plan) -> Result:
     file = f"sqlite:{plan.directory / 'locks.db'}"
     with ExitStack() as stack:
         serve = stack.enter_context
-        urls: dict[str, tuple[Role, str]] = {
-            "leased, memory": ("leased", serve(services.lock_service("memory:", cpu=cpu))),
-            "leased, SQLite": ("leased", serve(services.lock_service(file, cpu=cpu))),
-            "plain ASGI": ("floor", serve(services.plain_asgi(cpu=cpu))),
+        guarded = serve(services.guarded_service("memory:", directory=plan.directory, cpu=cpu))
+        places: dict[str, tuple[Role, str, str]] = {
+            _GUARDED: ("leased", *guarded),
+            "leased, memory": ("leased", serve(services.lock_service("memory:", cpu=cpu)), ""),
+            "leased, SQLite": ("leased", serve(services.lock_service(file, cpu=cpu)), ""),
+            "plain ASGI": ("floor", serve(services.plain_asgi(cpu=cpu)), ""),
         }
-        starters = [partial(_worker, plan, name, *of, clients=clients) for name, of in urls.items()]
+        starters = [partial(_worker, plan, name, *of, clients=clients) for name, of in places.items()]
         with started(*starters) as workers:
             floor = next(one for one in workers if one.role == "floor")
             count = fitting(floor, seconds=plan.scale * _BLOCK, at_least=clients) // clients * clients
@@ -52,20 +55,23 @@ def run(plan: Plan) -> Result:
     return Result(
         "service",
         f"One operation a request: an acquire, then its release, over and over on {clients} connections with keys of "
-        "their own. The service is bound to one CPU and those who ask to another; it asks for no credentials. SQLite "
+        "their own. The service is bound to one CPU and those who ask to another, and counts all requests for its "
+        "metrics. Where it says so it asks for an API key, and counts each request against the budgets of its project "
+        "and its member, which are set so high that none is refused; else nobody is asked for credentials. SQLite "
         "answers once the commit is on disk. The floor is uvicorn with an application that answers the same to "
         "everything.",
         [table],
         [
-            *_judged("memory", table.line("leased, memory"), blocks["leased, memory"], least=20_000, late=8.0),
+            *_judged("memory, API key", table.line(_GUARDED), blocks[_GUARDED], least=20_000, late=8.0),
             *_judged("SQLite", table.line("leased, SQLite"), blocks["leased, SQLite"], least=12_000, late=10.0),
         ],
     )
 
 
-def _worker(plan: Plan, name: str, role: Role, url: str, *, clients: int) -> Worker:
+def _worker(plan: Plan, name: str, role: Role, url: str, credential: str, *, clients: int) -> Worker:
     spec, cpu = "bench.contenders.http_load:connections", services.other_cpu()
-    return Worker(name, spec, directory=plan.directory, role=role, cpu=cpu, url=url, clients=clients)
+    more = {"url": url, "credential": credential, "clients": clients}
+    return Worker(name, spec, directory=plan.directory, role=role, cpu=cpu, **more)
 
 
 def _judged(name: str, line: Line, blocks: list[Block], *, least: int, late: float) -> list[Verdict]:
