@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -114,7 +115,7 @@ class _Memory(Generic[_T]):
         self._now = now
         self._wall = wall
         self._grace = grace
-        self._known: dict[Any, _Known[_T]] = {}
+        self._known: OrderedDict[Any, _Known[_T]] = OrderedDict()
         self.generation = 0
         """Rises whenever something is forgotten."""
 
@@ -132,10 +133,10 @@ class _Memory(Generic[_T]):
         """Remember it, unless something was forgotten since that generation: it may be what was true before."""
         if generation != self.generation:
             return
-        self._known.pop(name, None)
         self._known[name] = _Known(value, self._now(), project, until)
+        self._known.move_to_end(name)
         if len(self._known) > MAX_REMEMBERED:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
 
     def forget(self, project: str) -> None:
         self.generation += 1

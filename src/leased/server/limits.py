@@ -7,6 +7,7 @@ Within any span of `t` seconds no name gets more than `burst + rate * t`. Times 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ from leased.errors import InvalidRequest
 
 _NANOSECONDS = 1_000_000_000
 _MICROSECOND = 1_000
-_CLEANED_AT_ONCE = 16
+_LOOKED_AT = 16  # names at each use, at the most
+_STAY = 2  # of them need not be full: so at least two thirds of what is kept are in use
 _OTHERS = ""
 """Stands for every name that there was no room for."""
 
@@ -48,17 +50,19 @@ class Budget:
 class Meter:
     """Budgets of one kind, one per name. `now` gives seconds on a clock that never goes back.
 
-    A name that has not used its budget lately costs no memory. Where more than `most_names` have, those who come then
-    share one budget: none of them gets more than its own would be, and nobody who was there before gets less.
+    A name whose budget is full is forgotten, and each use looks at a fixed number of names. Where `most_names` are
+    remembered, those who come then share one budget: none of them gets more than its own would be, and nobody who was
+    there before gets less.
     """
 
     def __init__(self, budget: Budget, *, now: Callable[[], float], most_names: int = 100_000) -> None:
         self.budget = budget
         self._now = now
         self._most_names = most_names
+        self._few = min(_LOOKED_AT, most_names // 2)  # so many may stay, full or not
         self._step = math.ceil(budget.seconds * _NANOSECONDS / budget.uses)
         self._span = self._step * budget.at_once
-        self._full_at: dict[str, int] = {}
+        self._full_at: OrderedDict[str, int] = OrderedDict()  # a dict would not give its oldest in constant time
 
     def __len__(self) -> int:
         """How many names it remembers."""
@@ -69,7 +73,8 @@ class Meter:
 
         Infinite where that is more than can come at once.
         """
-        name, now = self._known(name), self._instant()
+        now = self._instant()
+        name = self._known(name, now=now)
         full_at = max(self._level(name), now) + count * self._step
         late = full_at - now - self._span
         if late > _MICROSECOND:
@@ -79,32 +84,46 @@ class Meter:
 
     def spend(self, name: str, count: int = 1) -> None:
         """Use the budget `count` times, or what is left of it: for what is counted and never refused."""
-        name, now = self._known(name), self._instant()
+        now = self._instant()
+        name = self._known(name, now=now)
         self._keep(name, min(max(self._level(name), now) + count * self._step, now + self._span), now=now)
 
     def give_back(self, name: str, count: int = 1) -> None:
         """Undo a `take` of just now."""
-        name = self._known(name)
+        name = name if name in self._full_at else _OTHERS
         if name in self._full_at:
             self._full_at[name] -= count * self._step
 
     def _instant(self) -> int:
         return round(self._now() * _NANOSECONDS)
 
-    def _known(self, name: str) -> str:
-        """The name itself, if there is room for it."""
-        return name if name in self._full_at or len(self._full_at) < self._most_names else _OTHERS
+    def _known(self, name: str, *, now: int) -> str:
+        """The name itself, if there is room for it, or room can be made."""
+        if name in self._full_at:
+            return name
+        if len(self._full_at) >= self._most_names:
+            self._clean(now)
+        return name if len(self._full_at) < self._most_names else _OTHERS
 
     def _level(self, name: str) -> int:
         """When the budget is full again. Who is new may have used the shared one, and starts where that stands."""
         return self._full_at.get(name) or self._full_at.get(_OTHERS, 0)
 
     def _keep(self, name: str, full_at: int, *, now: int) -> None:
-        """Remember a name, as the one that was used last, and forget some that are full: they need no memory."""
-        self._full_at.pop(name, None)
+        """Remember a name, and forget some that are full: they need no memory."""
         self._full_at[name] = full_at
-        for _ in range(_CLEANED_AT_ONCE):
-            oldest = next(iter(self._full_at))
-            if self._full_at[oldest] > now:
+        self._full_at.move_to_end(name)
+        if len(self._full_at) > self._few:
+            self._clean(now)
+
+    def _clean(self, now: int) -> None:
+        """Look at those that were looked at longest ago: who is full goes, who is not is looked at again after all
+        others, so that one who stays long keeps nobody else here."""
+        stay = 0
+        for _ in range(_LOOKED_AT):
+            name, full_at = self._full_at.popitem(last=False)
+            if full_at > now:
+                self._full_at[name] = full_at
+                stay += 1
+            if stay == _STAY or len(self._full_at) <= self._few:
                 break
-            del self._full_at[oldest]

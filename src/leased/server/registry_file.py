@@ -9,10 +9,11 @@ import asyncio
 import logging
 import os
 import tomllib
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from leased.checks import shown
@@ -58,7 +59,7 @@ class FileRegistry:
         self._content = _Content()
         self._lines: deque[AuditLine] = deque(maxlen=MAX_LINES)
         self._number = 0
-        self._bound: dict[tuple[str, str], tuple[bytes, float]] = {}
+        self._bound: OrderedDict[tuple[str, str], tuple[bytes, float]] = OrderedDict()
         self._closed = False
 
     async def credential(self, id: str) -> Credential | None:
@@ -94,13 +95,13 @@ class FileRegistry:
     async def bind_request(self, project: str, request_id: str, *, digest: bytes, until: float, now: float) -> bytes:
         """See `Registry`: for this process."""
         bound = self._bound
-        for place in [place for place in list(bound)[:20] if bound[place][1] <= now]:
+        for place in [place for place in islice(bound, 20) if bound[place][1] <= now]:
             del bound[place]
         found = bound.get((project, request_id))
         if found is None or found[1] <= now:
             bound.pop((project, request_id), None)
             if len(bound) >= MAX_REQUESTS:
-                del bound[next(iter(bound))]
+                bound.popitem(last=False)
             found = bound[project, request_id] = (digest, until)
         return found[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ class RequestIds:
     def __init__(self, shelf: Shelf, *, wall: Callable[[], float]) -> None:
         self._shelf = shelf
         self._wall = wall
-        self._known: dict[tuple[str, str], tuple[bytes, float]] = {}
+        self._known: OrderedDict[tuple[str, str], tuple[bytes, float]] = OrderedDict()
 
     async def bind(self, principal: Principal, request_id: str, *, parameters: Mapping[str, Any]) -> None:
         """Let this request pass if it is the first with its id, or the same again; else raise `RequestConflict`.
@@ -56,10 +57,10 @@ class RequestIds:
             )
 
     def _remember(self, place: tuple[str, str], digest: bytes, until: float) -> None:
-        self._known.pop(place, None)
         self._known[place] = (digest, until)
+        self._known.move_to_end(place)
         if len(self._known) > MAX_REMEMBERED:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
 
 
 def parameters_of(claim: Claim) -> Mapping[str, Any]:

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from leased.errors import RateLimited, Unauthenticated
 from leased.server.gate import Budgets
-from leased.server.limits import Budget
+from leased.server.keys import new_key
+from leased.server.limits import Budget, Meter
+from leased.server.usage import OwnUsage
 from tests.server.access.gates import PLENTY, World
 from tests.server.access.test_whole import TTL, guarded, send
 
@@ -61,3 +64,29 @@ def test_each_member_of_a_batch_is_charged_as_alone(wrong: dict[str, Any]) -> No
         outcomes = send(service.port, "/v1/locks/batch", batch, key=ada.text).json["outcomes"]
         assert [one["status"] for one in outcomes] == [400] * FEW.uses + [429] * 2
         assert send(service.port, "/v1/locks/acquire", wrong, key=ada.text).status == 429
+
+
+async def test_a_flood_of_forged_names_costs_no_memory_and_nobody_a_use() -> None:
+    """SEC6, C180, R1: keys, tokens and headers that were made up, from any number of addresses, are remembered as
+    addresses that fail, and no more of them than there is room for; a member who was there keeps exactly his budget."""
+    failures = Budget(1, 3600.0)
+    world = World(budgets=Budgets(attempts=FEW, requests=PLENTY.requests, failures=failures))
+    gate = world.gate
+    gate._failures = Meter(failures, now=world.watch, most_names=1_000)
+    ada = world.key()
+    for number in range(20_000):
+        forged = ("Bearer " + new_key().text, f"Bearer e30.{number}.x", f"Basic {number}", f"{number}")[number % 4]
+        with pytest.raises((Unauthenticated, RateLimited)):
+            await gate.identify(forged, peer=f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+        assert len(gate._failures) <= 1_001
+    usage = gate._usage
+    assert isinstance(usage, OwnUsage)
+    assert (len(usage._attempts), len(usage._requests), len(gate._principals._known)) == (0, 0, 0)
+    member = await world.who(ada, peer="10.0.0.1")
+    for _ in range(FEW.uses):
+        await gate.admit(member, "acquire", key="k")
+    with pytest.raises(RateLimited) as late:
+        await gate.admit(member, "acquire", key="k")
+    assert late.value.retry_after == pytest.approx(FEW.seconds / FEW.uses, abs=1e-3)
+    world.watch.time += FEW.seconds / FEW.uses
+    await gate.admit(member, "acquire", key="k")

@@ -2,7 +2,9 @@
 
 import math
 import tracemalloc
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -133,6 +135,106 @@ def test_memory_is_bounded_and_given_back() -> None:
     for number in range(100):
         meter.take(f"new {number}")
     assert len(meter) <= 100
+
+
+class Exact:
+    """The budget of one name as the spec has it, reckoned apart: `burst` at first, and `rate` a second up to that."""
+
+    def __init__(self, budget: Budget, *, at: Fraction) -> None:
+        self.left = Fraction(budget.at_once)
+        self._most = budget.at_once
+        self._rate = Fraction(budget.uses) / Fraction(budget.seconds)
+        self._at = at
+
+    def take(self, now: Fraction) -> bool:
+        self.left = min(self.left + (now - self._at) * self._rate, Fraction(self._most))
+        self._at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+def test_a_million_names_neither_fill_the_memory_nor_touch_the_budget_of_one() -> None:
+    """SEC6, C180, R1: while a million others come, one after the other, one member gets exactly burst + rate * t: every
+    answer is the one of his budget alone. What is remembered are those in use and half as many again."""
+    watch = Watch()
+    budget = Budget(600, 3600.0)
+    meter = Meter(budget, now=watch)
+    exact = Exact(budget, at=Fraction(1000))
+    most = granted = refused = 0
+    for number in range(1_000_000):
+        watch.time = 1000.0 + number / 1024  # an instant that both reckon with exactly
+        meter.take(f"name {number}")
+        if number % 997 == 0:
+            most = max(most, len(meter))
+            passed = meter.take("ada") == 0.0
+            assert passed == exact.take(Fraction(watch.time)), number
+            granted, refused = granted + passed, refused + (not passed)
+    in_use = 6 * 1024  # each uses his budget once, which is full again after 6 s
+    assert most <= 1.5 * in_use + 100
+    assert granted > budget.at_once
+    assert refused > 100
+
+
+class Counted(OrderedDict[str, int]):
+    """The names of a meter; it counts each step at them."""
+
+    steps = 0
+
+    def _step(self) -> None:
+        self.steps += 1
+
+    def __setitem__(self, name: str, full_at: int) -> None:
+        self._step()
+        super().__setitem__(name, full_at)
+
+    def popitem(self, last: bool = True) -> tuple[str, int]:
+        self._step()
+        return super().popitem(last)
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("nobody goes through all names")
+
+
+@pytest.mark.parametrize("most_names", [100, 10_000, 50_000])
+def test_a_use_costs_the_same_however_many_names_there_are(most_names: int) -> None:
+    """SEC6: by the steps at names of each use, whether it passes, finds no room, or comes after all others are full."""
+    watch = Watch()
+    meter = Meter(Budget(2, 3600.0), now=watch, most_names=most_names)
+    meter._full_at = names = Counted()
+    worst = 0
+    for number in range(3 * most_names):
+        if number == 2 * most_names:
+            watch.time += 3600.0
+        before = names.steps
+        meter.take(f"name {number}")
+        worst = max(worst, names.steps - before)
+        assert len(meter) <= most_names + 1
+    assert worst <= 80
+
+
+def test_one_who_has_used_much_keeps_nobody_else_here() -> None:
+    """SEC6, R1: a name that is not full for an hour leaves room for others: each has a budget of his own, and those
+    who are full are forgotten meanwhile."""
+    watch = Watch()
+    meter = Meter(Budget(600, 3600.0), now=watch, most_names=1_000)
+    assert meter.take("busy", 600) == 0.0
+    for number in range(30_000):
+        watch.time += 0.1
+        assert meter.take(f"name {number}") == 0.0
+        assert len(meter) <= 100
+
+
+def test_room_is_made_for_one_who_would_be_refused_without() -> None:
+    """R1: where the shared budget is used up, a newcomer still finds the room of those who are full by now."""
+    watch = Watch()
+    meter = Meter(Budget(3, 30.0), now=watch, most_names=2)
+    assert [meter.take(name) for name in ("ada", "bob")] == [0.0, 0.0]
+    assert [meter.take("eve") == 0.0 for _ in range(4)] == [True, True, True, False]
+    watch.time += 10.0
+    assert meter.take("ida", 2) > 0.0
+    assert len(meter) == 1
 
 
 def test_newcomers_without_room_harm_nobody_who_is_known() -> None:
