@@ -54,7 +54,7 @@ def test_a_rolling_restart_loses_no_lease_and_fails_no_waiter(
                 counts_on(tmp_path, workers)
                 service.restart()
         counts_on(tmp_path, workers)
-        assert second.process.poll() is None
+        assert second.process.poll() is None, second.process.communicate()
         first.end()
         assert second.line() == "holds"
         second.end()

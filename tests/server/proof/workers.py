@@ -32,10 +32,11 @@ with leased.connect(url) as locks:
                 raise
 print(done)
 """
-# Holds a key until its input ends, and ends with an error if the lease was lost meanwhile.
+# Holds a key until its input ends, and ends with an error if the lease was lost meanwhile. It waits longer than a test
+# takes, however many rounds it plays and however busy the machine is.
 _KEEPING = """
 import sys, leased
-with leased.connect(sys.argv[1]) as locks, locks.lock("kept", wait=60, ttl=6) as hold:
+with leased.connect(sys.argv[1]) as locks, locks.lock("kept", wait=3600, ttl=6) as hold:
     print("holds", flush=True)
     sys.stdin.read()
 """
