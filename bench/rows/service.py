@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 from bench import services
 from bench.contender import Worker, one_cpu
@@ -70,7 +71,7 @@ def run(plan: Plan) -> Result:
 
 def _worker(plan: Plan, name: str, role: Role, url: str, credential: str, *, clients: int) -> Worker:
     spec, cpu = "bench.contenders.http_load:connections", services.other_cpu()
-    more = {"url": url, "credential": credential, "clients": clients}
+    more: dict[str, Any] = {"url": url, "credential": credential, "clients": clients}
     return Worker(name, spec, directory=plan.directory, role=role, cpu=cpu, **more)
 
 

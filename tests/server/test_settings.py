@@ -55,6 +55,14 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
             read_settings({}, **wrong)
 
 
+@pytest.mark.parametrize("store", ["https://locks.example", "HTTP://127.0.0.1:8370"])
+def test_credentials_of_two_services_do_not_go_together(store: str) -> None:
+    """V5: behind a service with credentials another one would refuse every key; that is told at the start."""
+    with pytest.raises(InvalidRequest, match="another lock service"):
+        read_settings({}, store=store, registry="registry.db")
+    assert read_settings({}, store=store).open
+
+
 def test_every_setting_says_what_it_is() -> None:
     """The source has a text below each setting: the page of settings is made of them. Secrets are not shown."""
     source = (Path(__file__).parents[2] / "src/leased/server/settings.py").read_text()

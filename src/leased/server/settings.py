@@ -224,6 +224,12 @@ def check_settings(settings: Settings) -> Settings:
             f"without credentials the service listens on a loopback address only, and {shown(settings.host)} is none",
             hint="name a --registry with credentials, or say --insecure if everybody who can connect may do everything",
         )
+    if not settings.open and settings.store.partition(":")[0].lower() in ("http", "https"):
+        raise InvalidRequest(
+            "a service with credentials cannot keep its locks in another lock service, which refuses its keys: they "
+            "name the project by a sign that callers may not use",
+            hint="name the store of that one, or leave out the --registry: its credentials count then",
+        )
     if settings.min_ttl > min(settings.max_ttl, settings.max_service_ttl):
         raise InvalidRequest(f"min_ttl {settings.min_ttl:g} is above the longest ttl")
     if any((settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)):
