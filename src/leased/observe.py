@@ -68,7 +68,7 @@ def report(
     if level is not None and log.isEnabledFor(level):
         log.log(level, "lease on %r: %s%s", key, name.replace("_", " "), _details(data))
     if observer is not None:
-        _tell(observer, Event(name, key, lock, data or {}))
+        tell(observer, Event(name, key, lock, data or {}))
 
 
 def report_store(observer: Observer | None, name: EventName, *, store: str, data: Mapping[str, Any]) -> None:
@@ -76,10 +76,11 @@ def report_store(observer: Observer | None, name: EventName, *, store: str, data
     level = LOGGED.get(name, logging.INFO)
     log.log(level, "%s: %s%s", store, name.replace("_", " "), _details(data))
     if observer is not None:
-        _tell(observer, Event(name, "", None, {"store": store, **data}))
+        tell(observer, Event(name, "", None, {"store": store, **data}))
 
 
-def _tell(observer: Observer, event: Event) -> None:
+def tell(observer: Observer, event: Event) -> None:
+    """Tell one observer; what it raises is logged."""
     try:
         observer(event)
     except Exception:  # an observer is somebody else's code: it must not be able to harm locking
