@@ -16,7 +16,7 @@ class Row:
 CORE = (
     Row("leased.policy", ("tests/engine",)),
     Row("leased.queue", ("tests/engine/test_lines.py", "tests/engine/test_acquire.py")),
-    Row("leased.keeper", ("tests/engine/test_keeper.py", "tests/engine/test_endings.py")),
+    Row("leased.keeper", ("tests/engine",)),
     Row("leased.join", ("tests/engine/test_join.py", "tests/engine/test_join_turns.py")),
     Row("leased.hold", ("tests/engine",)),
     Row("leased.cleanup", ("tests/engine", "tests/faces/test_interrupts.py", "tests/faces/test_outages.py")),
