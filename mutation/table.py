@@ -15,7 +15,7 @@ class Row:
 
 CORE = (
     Row("leased.policy", ("tests/engine",)),
-    Row("leased.queue", ("tests/engine/test_lines.py", "tests/engine/test_acquire.py")),
+    Row("leased.queue", ("tests/engine",)),
     Row("leased.keeper", ("tests/engine",)),
     Row("leased.join", ("tests/engine/test_join.py", "tests/engine/test_join_turns.py")),
     Row("leased.hold", ("tests/engine",)),
