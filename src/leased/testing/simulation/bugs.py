@@ -254,7 +254,7 @@ CLIENT_BUGS = (
     _bug(
         "answers of a batch mixed up",
         "SAFE3",
-        (_JOIN, "Joined._answer", "leader.batch or (), outcomes,", "leader.batch or (), list(outcomes)[::-1],"),
+        (_JOIN, "Joined._answer", "leader.batch, outcomes,", "leader.batch, list(outcomes)[::-1],"),
     ),
     _bug(
         "the lead is not passed on after a failed batch",
