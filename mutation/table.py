@@ -25,7 +25,7 @@ CORE = (
     Row("leased.cleanup", ("tests/engine/test_cleanup.py",)),
     Row("leased.engine", ("tests/engine",)),
     Row("leased.stores.memory", ("tests/stores/test_memory.py", "tests/contract/test_contract.py", "-k", "memory")),
-    Row("leased.stores._sql_rules", ("tests/contract/test_contract.py", "-k", "sqlite-blocking")),
+    Row("leased.stores._sql_rules", ("tests/stores/test_decisions.py",)),
     Row(
         "leased.server.rights",
         (
