@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -88,7 +89,7 @@ class Trial:
 
             threading.settrace(trace)
             started = time.perf_counter()
-            if _traced(trace, lambda item=item: item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)):
+            if _traced(trace, partial(item.config.hook.pytest_runtest_protocol, item=item, nextitem=None)):
                 reached.unsure |= {item.nodeid} if touched else set()
             threading.settrace(None)
             reached.seconds[item.nodeid] = time.perf_counter() - started

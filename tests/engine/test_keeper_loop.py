@@ -3,6 +3,7 @@
 import random
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -249,7 +250,12 @@ def test_a_lease_costs_no_more_where_there_are_many(monkeypatch: pytest.MonkeyPa
     rig.pass_time(1.5)
     looks: list[None] = []
     look = keeper_module._current
-    monkeypatch.setattr(keeper_module, "_current", lambda entry: looks.append(None) or look(entry))
+
+    def counted(entry: Any) -> Any:
+        looks.append(None)
+        return look(entry)
+
+    monkeypatch.setattr(keeper_module, "_current", counted)
     rig.pass_time(60)
     assert len(rig.asked("renew")) >= 50
     assert len(looks) <= 500
@@ -264,8 +270,12 @@ def test_leases_that_stay_are_noticed_in_time_whatever_went() -> None:
     chance = random.Random(5)
     holds = [rig.granted(f"k{n:03}", ttl=10 + 400 * chance.random()) for n in range(400)]
     noticed: dict[str, float] = {}
+
+    def note(key: str) -> None:
+        noticed[key] = rig.clock.now()
+
     for hold in holds:
-        hold.lost_hooks.append(lambda key=hold.key: noticed.update({key: rig.clock.now()}))
+        hold.lost_hooks.append(partial(note, hold.key))
         rig.keep(hold, renewing=False)
     rig.pass_time(1)
     chance.shuffle(holds)

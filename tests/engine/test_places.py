@@ -1,5 +1,7 @@
 """Places in the line: what leaving undoes, what a late or failed watch does, and what waiting costs."""
 
+from typing import Any
+
 import pytest
 
 from leased.errors import StoreUnavailable
@@ -10,7 +12,7 @@ from leased.timeline import Task
 from tests.engine.rig import Rig, claim_on
 
 
-def waiter(rig: Rig, *, wait: float = 600.0, **how: object) -> Task:
+def waiter(rig: Rig, *, wait: float = 600.0, **how: Any) -> Task:
     """Somebody of this process who waits for the key, and has stood in line for a moment."""
     task = rig.start(rig.acquire(claim_on(**how), wait=wait))
     rig.pass_time(0.001)

@@ -19,9 +19,7 @@ def seen(record: Record | None, *, after: float = 0.0, mark: str | None = None, 
     return Seen(record, mark, NOW + round(after * SECOND), **more)
 
 
-def claim(
-    token: str = "t", *, ttl: float = 10.0, owner: str | None = None, late: bool = False, **terms: float
-) -> Claim:
+def claim(token: str = "t", *, ttl: float = 10.0, owner: str | None = None, late: bool = False, **terms: Any) -> Claim:
     """A claim of the key."""
     return Claim("k", token, ttl, owner=owner, terms=Terms(**terms), late=late)
 
@@ -44,7 +42,7 @@ def forced(token: str = "t", **how: Any) -> Record:
 
 def test_an_open_key_is_granted() -> None:
     """Row "the key open": all of the claim is written, cut at `max_hold`, with a number above the wall clock."""
-    terms = {"max_hold": 8.0, "hold_at_least": 3.0, "lock_delay": 2.0}
+    terms: dict[str, Any] = {"max_hold": 8.0, "hold_at_least": 3.0, "lock_delay": 2.0}
     answer, effect = rules.acquire(seen(None), claim=claim(owner="o", late=True, **terms))
     assert isinstance(answer, Held)
     assert effect is not None

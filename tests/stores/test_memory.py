@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leased.clocks import BlockingClock, step
@@ -16,7 +18,7 @@ from leased.testing import MovableClock
 LIMIT = 1.0
 
 
-def ask(store: MemoryStore, key: str, token: str, *, ttl: float = 10.0, **terms: float) -> Held | Contended:
+def ask(store: MemoryStore, key: str, token: str, *, ttl: float = 10.0, **terms: Any) -> Held | Contended:
     """One attempt."""
     return step(store.acquire(Claim(key, token, ttl, terms=Terms(**terms)), timeout=LIMIT))
 
