@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -26,7 +27,7 @@ def _quiet_leftovers() -> Iterator[None]:
 class Blocking(MemoryStore):
     """A memory store for blocking callers only."""
 
-    mode = "blocking"
+    mode: Literal["blocking", "async", "any"] = "blocking"
 
 
 class Flag:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -13,7 +13,7 @@ from leased.aio_clock import LoopClock
 from leased.clocks import BlockingClock
 from leased.errors import AccessDenied, LeasedError, StoreUnavailable
 from leased.join import Joined
-from leased.model import Claim, Held, Operation, Released
+from leased.model import Acquire, Claim, Held, Operation, Released
 from leased.store import Outcome
 from leased.stores.memory import MemoryStore
 from leased.timeline import Task
@@ -154,12 +154,15 @@ def test_closing_closes_the_store() -> None:
     assert rig.store.closed
 
 
+Mode = Literal["blocking", "async", "any"]
+
+
 class Sizes(MemoryStore):
     """A memory store that writes down which keys reach it together, with the time-out of their call."""
 
-    def __init__(self, mode: Any) -> None:
+    def __init__(self, mode: Mode) -> None:
         super().__init__(BlockingClock())
-        self.mode = mode
+        self.mode: Mode = mode
         self.batches: list[list[str]] = []
         self.timeouts: list[float] = []
 
@@ -170,9 +173,7 @@ class Sizes(MemoryStore):
         return await super().look(key, token, timeout=timeout)
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
-        self.batches.append(
-            [operation.claim.key if hasattr(operation, "claim") else operation.key for operation in operations]
-        )
+        self.batches.append([of.claim.key if isinstance(of, Acquire) else of.key for of in operations])
         self.timeouts.append(timeout)
         return [LeasedError(f"{n}") for n, _ in enumerate(operations)]
 
@@ -182,7 +183,7 @@ async def _ask_together(joined: Joined, patience: dict[str, float]) -> None:
     await asyncio.gather(*asked, return_exceptions=True)
 
 
-def batches_of(mode: str, *together: dict[str, float]) -> list[list[str]]:
+def batches_of(mode: Mode, *together: dict[str, float]) -> list[list[str]]:
     """Who leaves together when callers with this patience come in one turn, one such turn after the other."""
     store = Sizes(mode)
     joined = Joined(store, LoopClock())
@@ -218,7 +219,7 @@ def test_two_are_a_crowd() -> None:
 
 
 @pytest.mark.parametrize("mode", ["async", "blocking"])
-def test_a_batch_is_full_at_its_largest_size(mode: str) -> None:
+def test_a_batch_is_full_at_its_largest_size(mode: Mode) -> None:
     """More than 512 who wait leave in batches of 512, in the order in which they came."""
     many = {f"k{n:04}": 60.0 for n in range(1_100)}
     batches = batches_of(mode, many)
