@@ -278,16 +278,3 @@ def test_what_is_given_back_can_be_used_again() -> None:
     assert meter.take("stranger", 11) == math.inf
     assert meter.take("stranger", 10) == 0.0
     assert meter.take("a") > 0.0
-
-
-def test_a_name_in_constant_use_keeps_no_others_in_memory() -> None:
-    """SEC6: names whose budgets are full again go, though the first name of all is never full."""
-    watch = Watch()
-    meter = Meter(Budget(100, 100.0), now=watch)
-    meter.take("busy", 50)
-    for n in range(200):
-        meter.take(f"once{n}")
-    watch.time += 5
-    for _ in range(20):
-        meter.take("busy")
-    assert len(meter) == 1
