@@ -15,15 +15,27 @@ class Row:
 
 CORE = (
     Row("leased.policy", ("tests/engine",)),
-    Row("leased.queue", ("tests/engine/test_lines.py", "tests/engine/test_acquire.py")),
-    Row("leased.keeper", ("tests/engine/test_keeper.py", "tests/engine/test_endings.py")),
-    Row("leased.join", ("tests/engine/test_join.py", "tests/engine/test_join_turns.py")),
+    Row("leased.queue", ("tests/engine",)),
+    Row("leased.keeper", ("tests/engine",)),
+    Row(
+        "leased.join",
+        tuple(f"tests/engine/test_join{part}.py" for part in ("", "_turns", "_rows", "_interrupts")),
+    ),
     Row("leased.hold", ("tests/engine",)),
-    Row("leased.cleanup", ("tests/engine", "tests/faces/test_interrupts.py", "tests/faces/test_outages.py")),
+    Row("leased.cleanup", ("tests/engine/test_cleanup.py",)),
     Row("leased.engine", ("tests/engine",)),
-    Row("leased.stores.memory", ("tests/contract/test_contract.py", "-k", "memory")),
-    Row("leased.stores._sql_rules", ("tests/contract/test_contract.py", "-k", "sqlite-blocking")),
-    Row("leased.server.rights", ("tests/server/access/test_matrix.py", "tests/server/access/test_gate.py")),
+    Row("leased.stores.memory", ("tests/stores/test_memory.py", "tests/contract/test_contract.py", "-k", "memory")),
+    Row("leased.stores._sql_rules", ("tests/stores/test_decisions.py",)),
+    Row("leased.stores._cas_record", ("tests/stores/cas/test_values.py",)),
+    Row("leased.stores._cas_clock", ("tests/stores/cas/test_values.py",)),
+    Row(
+        "leased.server.rights",
+        (
+            "tests/server/access/test_matrix.py",
+            "tests/server/access/test_gate.py",
+            "tests/server/access/test_rights.py",
+        ),
+    ),
     Row("leased.server.limits", ("tests/server/access/test_limits.py",)),
     Row("leased.server.rules", ("tests/server/access/test_rules.py",)),
 )

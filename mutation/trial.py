@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -34,11 +35,15 @@ _ONE_TEST = 8.0
 
 @dataclass(slots=True)
 class Reached:
-    """What the tests do without any change: which lines each reaches, and how many seconds it takes."""
+    """What the tests do without any change: which lines each reaches, and how many seconds it takes.
+
+    `unsure` are tests of the module with a tracer of their own, beneath which nothing is seen: they may reach any line.
+    """
 
     lines: dict[int, set[str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    unsure: set[str] = field(default_factory=set)
 
 
 class Trial:
@@ -82,11 +87,10 @@ class Trial:
                 touched.add(frame.f_lineno)
                 return trace
 
-            sys.settrace(trace)
             threading.settrace(trace)
             started = time.perf_counter()
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-            sys.settrace(None)
+            if _traced(trace, partial(item.config.hook.pytest_runtest_protocol, item=item, nextitem=None)):
+                reached.unsure |= {item.nodeid} if touched else set()
             threading.settrace(None)
             reached.seconds[item.nodeid] = time.perf_counter() - started
             for line in touched:
@@ -97,17 +101,19 @@ class Trial:
         return reached
 
     def _judge(self, session: pytest.Session, mutant: Mutant, reached: Reached) -> None:
-        """See whether a test notices; a child that hangs, or goes away on its own, has noticed too."""
+        """See whether a test notices; a child that hangs, or goes away on its own, has noticed too.
+
+        What no test was seen to reach may be reached in a forked child, or under a tracer of the test's own.
+        """
         names = {name for line in self._lines(mutant, reached) for name in reached.lines.get(line, ())}
+        unseen = not names
+        names = names | reached.unsure if names else set().union(*reached.lines.values())
         items = [item for item in session.items if item.nodeid in names]
         items.sort(key=lambda item: reached.seconds[item.nodeid])
-        if not items:
-            self.found["unreached"].append(mutant.name)
-            return
         most = 10.0 * sum(min(reached.seconds[item.nodeid], _ONE_TEST) for item in items) + PATIENCE
         answer = _in_child(lambda: self._try(session, items, mutant), seconds=most)
         if answer in (b"same", b"survived"):
-            self.found["survived"].append(mutant.name)
+            self.found["unreached" if unseen else "survived"].append(mutant.name)
         else:
             self.found["killed"] += 1
 
@@ -126,6 +132,25 @@ class Trial:
             if session.testsfailed:
                 return b"killed"
         return b"survived"
+
+
+def _traced(trace: Callable[..., Any], work: Callable[[], object]) -> bool:
+    """Do the work under this tracer; true if it set another one meanwhile."""
+    others: list[object] = []
+    settrace = sys.settrace
+
+    def note(other: Any) -> None:
+        others.append(other)
+        settrace(other)
+
+    settrace(trace)
+    sys.settrace = note
+    try:
+        work()
+    finally:
+        sys.settrace = settrace
+        settrace(None)
+    return bool(others)
 
 
 def _in_turn(waiting: list[Mutant], *, jobs: int, work: Callable[[Mutant], None]) -> None:

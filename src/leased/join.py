@@ -34,7 +34,7 @@ class _Member:
     """One caller's operation on its way: waiting, then sent, then answered."""
 
     leads = False  # set: this member is to see that the next batch leaves
-    batch: builtins.list[_Member] | None = None  # what it took along, until that is answered
+    batch: Sequence[_Member] = ()  # what it took along, until that is answered
     answered = False
     outcome: Outcome = None
 
@@ -48,7 +48,7 @@ class _Lone:
     """A caller with nobody beside him."""
 
     leads = False  # set: nobody else may call the store until this one has passed the lead on
-    batch: None = None
+    batch: Sequence[_Member] = ()
 
 
 class Joined:
@@ -196,7 +196,7 @@ class Joined:
         self._answer(leader, outcomes)
 
     def _answer(self, leader: _Member, outcomes: Sequence[Outcome]) -> None:
-        for member, outcome in zip(leader.batch or (), outcomes, strict=True):
+        for member, outcome in zip(leader.batch, outcomes, strict=True):
             if not member.answered:
                 member.outcome, member.answered = outcome, True
             member.signal.set()
@@ -211,7 +211,7 @@ class Joined:
             if not leader.leads:
                 return None
             batch, others = self._waiting, builtins.list[_Member]()
-            if len(batch) > 1 and (self._store.mode == "blocking" or len(batch) > _MAX_BATCH):
+            if self._store.mode == "blocking" or len(batch) > _MAX_BATCH:
                 patience = leader.give_up_at if self._store.mode == "blocking" else math.inf
                 batch = []
                 for member in self._waiting:
@@ -225,8 +225,6 @@ class Joined:
         now = self._clock.now()
         if len(batch) == 1:
             return [await one(self._store, batch[0].operation, timeout=max(0.0, batch[0].give_up_at - now))]
-        if not batch:  # all of them have withdrawn
-            return []
         timeout = max(0.0, max(member.give_up_at for member in batch) - now)
         return await self._store.many([member.operation for member in batch], timeout=timeout)
 
@@ -234,10 +232,10 @@ class Joined:
         """Let the most patient of those who wait lead them all, instead of this one."""
         with self._mutex:
             if not self._waiting:
-                leader.leads, leader.batch, self._busy = False, None, False
+                leader.leads, leader.batch, self._busy = False, (), False
                 return
             next_one = max(self._waiting[:_MAX_BATCH], key=_patience)
-            leader.leads, leader.batch = False, None
+            leader.leads, leader.batch = False, ()
             next_one.leads = self._crowded = True
         next_one.signal.set()
 
@@ -253,7 +251,7 @@ class Joined:
 
     def _recover(self, member: _Member) -> None:
         """The thread that served was interrupted, wherever that was: end what it had begun, and let others go on."""
-        if member.batch is not None:
+        if member.batch:
             self._answer(member, [_unknown()] * len(member.batch))
         for other in tuple(self._waiting):
             if other.leads:

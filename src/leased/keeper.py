@@ -49,7 +49,7 @@ class Keeper:
         """
         hold.renewing = (hold.renewing or renewing) and not self._closed
         due = hold.valid_until
-        if hold.renewing and not _at_last(hold):
+        if not _at_last(hold):
             due = hold.renew_due = renew_at(self._env.clock.now(), believed_until=due)
         with self._mutex:
             self._kept += hold.keeper is None
@@ -104,7 +104,6 @@ class Keeper:
             holds = [hold for entry in self._heap if (hold := _current(entry)) is not None]
         for hold in holds:
             hold.renewing, hold.renew_due = False, INF
-            self.moved(hold)
         self._signal.set()
 
     async def run(self) -> None:
@@ -136,9 +135,10 @@ class Keeper:
         now = env.clock.now()
         together: list[Hold] = []
         for hold in self._take_due(now):
-            if hold.lost_reason(now) is not None:
+            reason = hold.lost_reason(now)
+            if reason is not None:
                 self.discard(hold)
-                lose(env, hold, hold.lost_reason(now) or "expired")
+                lose(env, hold, reason)
                 continue
             if hold.ended is not None:
                 continue

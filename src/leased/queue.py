@@ -144,8 +144,7 @@ class Place:
         """Until the next attempt: a signal, a bell, the holder's expiry, or the nap, but for at least so many seconds;
         the first one starts the watch."""
         line = self._line
-        if line is None:
-            await self._clock.sleep(min(max(nap, least), max(left, 0.0)))
+        if line is None:  # a single try: it has no time to rest
             return
         now = self._clock.now()
         until, not_before = now + min(nap, left), now + min(least, left)

@@ -23,10 +23,12 @@ _open_rigs: list[Rig] = []
 
 
 def close_all() -> None:
-    """Unwind whatever still waits in any rig."""
-    for rig in _open_rigs:
-        rig.timeline.close()
+    """Unwind whatever still waits in any rig; work that nobody asks for its result must not have failed unseen."""
+    rigs = tuple(_open_rigs)
     _open_rigs.clear()
+    for rig in rigs:
+        rig.timeline.close()
+    assert [task.error for rig in rigs for task in rig.timeline.failures if task not in rig.own] == []
 
 
 class Rig:
@@ -41,6 +43,7 @@ class Rig:
         self.store = FaultyStore(self.memory, self.clock)
         self.events: list[Event] = []
         self.hooks: list[object] = []
+        self.own: list[Task] = []
         numbers = itertools.count()
         self.env = Env(
             clock=self.clock,
@@ -55,13 +58,17 @@ class Rig:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> Task:
         """Begin something; it goes on when time is run."""
-        return self.process.start(work)
+        task = self.process.start(work)
+        self.own.append(task)
+        return task
 
     def run(self, work: Coroutine[Any, Any, Any], *, until: float = math.inf) -> Any:
         """What comes of this work, as time passes until nothing is due any more (or until then)."""
         task = self.start(work)
         self.timeline.run(until)
         assert task.done, "it did not end"
+        if task.error is None:
+            self.own.remove(task)  # which would keep its result alive
         return task.result()
 
     def pass_time(self, seconds: float) -> None:
@@ -92,7 +99,7 @@ class Rig:
     def keep(self, hold: Hold, *, renewing: bool = True) -> None:
         """Let the keeper keep it, and run."""
         if self.keeper.add(hold, renewing=renewing):
-            self.start(self.keeper.run())
+            self.process.start(self.keeper.run())
 
     def held(self, key: str = "k") -> bool:
         """Whether the store has a live lease of this key, or keeps it closed."""

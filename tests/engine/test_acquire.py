@@ -402,6 +402,7 @@ def test_a_store_with_a_line_of_its_own_is_told_how_long_to_keep_the_claim() -> 
     assert isinstance(outcome, Contended)
     assert [round(at, 6) for at, _ in seen] == [0, 4, 8]
     assert [round(wait, 6) for _, wait in seen] == [10, 6, 2]
+    assert rig.store.watches == 0
     seen.clear()
     rig.run(rig.acquire(claim_on(), wait=0))
     assert [wait for _, wait in seen] == [0.0]

@@ -13,6 +13,7 @@ from leased.engine import release, renew
 from leased.errors import StoreUnavailable
 from leased.hold import Hold
 from leased.model import Contended, Lease, Released
+from leased.policy import call_timeout, pause, retry_renewal_at
 from tests.engine.rig import Rig, claim_on
 
 
@@ -235,3 +236,37 @@ def test_forever_is_infinite_and_nothing_else_is() -> None:
     for name, value in vars(policy).items():
         if name.isupper() and isinstance(value, int | float) and name != "FOREVER":
             assert math.isfinite(value), name
+
+
+class Most:
+    """Chance at its end: the longest naps."""
+
+    def __init__(self, drawn: float = 1.0) -> None:
+        self.drawn = drawn
+
+    def random(self) -> float:
+        """As drawn."""
+        return self.drawn
+
+
+def test_naps_double_from_the_shortest_to_the_longest() -> None:
+    """W3: 50 ms doubling to a second; jitter takes up to half of it, but not of the longest; `retry_delay` stands for
+    all of them, and no more than a second."""
+    longest = [pause(attempt, Most()) for attempt in range(7)]
+    assert longest == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    assert [pause(attempt, Most(0.0)) for attempt in range(6)] == pytest.approx([0.025, 0.05, 0.1, 0.2, 0.4, 1.0])
+    assert pause(3, Most(0.0), retry_delay=0.3) == pytest.approx(0.15)
+    assert pause(3, Most(0.0), retry_delay=30.0) == 1.0
+
+
+def test_a_renewal_that_failed_is_tried_again_several_times_before_the_end() -> None:
+    """H1: after a quarter of what is left, at most after a second, less up to half by jitter."""
+    assert retry_renewal_at(100.0, believed_until=102.0, chance=Most()) == pytest.approx(100.5)
+    assert retry_renewal_at(100.0, believed_until=102.0, chance=Most(0.0)) == pytest.approx(100.25)
+    assert retry_renewal_at(100.0, believed_until=200.0, chance=Most()) == pytest.approx(101.0)
+    assert retry_renewal_at(100.0, believed_until=100.0, chance=Most()) == pytest.approx(100.01)
+
+
+def test_a_single_try_may_take_half_of_the_operations_time() -> None:
+    """O6: it may be repeated once, and both fit."""
+    assert call_timeout(5.0, wait=0.0, left=0.0) == 2.5

@@ -263,3 +263,18 @@ def test_a_budget_that_makes_no_sense_is_refused(wrong: tuple[int, float, int]) 
     """R1: limits are checked when they are set."""
     with pytest.raises(InvalidRequest):
         Budget(*wrong)
+
+
+def test_what_is_given_back_can_be_used_again() -> None:
+    """R3: undoing a `take` gives back as many uses as it took, and no others; of a name that is not known, nothing."""
+    watch = Watch()
+    meter = Meter(Budget(10, 10.0), now=watch)
+    assert meter.take("a", 7) == 0.0
+    assert meter.take("a", 3) == 0.0
+    meter.give_back("a", 3)
+    assert meter.take("a", 4) > 0.0
+    assert meter.take("a", 3) == 0.0
+    meter.give_back("stranger", 5)
+    assert meter.take("stranger", 11) == math.inf
+    assert meter.take("stranger", 10) == 0.0
+    assert meter.take("a") > 0.0

@@ -82,7 +82,7 @@ CLIENT_BUGS = (
         "loss never told",
         "SAFE12",
         (_KEEPER, "Keeper._put", "min(hold.valid_until, hold.renew_due,", "min(hold.renew_due,"),
-        (_KEEPER, "Keeper._step", 'lose(env, hold, hold.lost_reason(now) or "expired")', "pass"),
+        (_KEEPER, "Keeper._step", "lose(env, hold, reason)", "pass"),
     ),
     _bug(
         "a shortened lease is not renewed earlier",
@@ -254,7 +254,7 @@ CLIENT_BUGS = (
     _bug(
         "answers of a batch mixed up",
         "SAFE3",
-        (_JOIN, "Joined._answer", "leader.batch or (), outcomes,", "leader.batch or (), list(outcomes)[::-1],"),
+        (_JOIN, "Joined._answer", "leader.batch, outcomes,", "leader.batch, list(outcomes)[::-1],"),
     ),
     _bug(
         "the lead is not passed on after a failed batch",
