@@ -95,8 +95,8 @@ class Locks:
         `lock_delay`: it stays closed so long after a lease that ended without release. `metadata`: at most 1 KiB, shown
         to anyone. `retry_delay`: between polls. `name`: a label for metrics. Raises `InvalidRequest`.
         """
+        check_key(key)
         recipe = make_recipe(
-            key,
             margin=self._target.options.clock_margin,
             ttl=ttl,
             wait=wait,
@@ -111,7 +111,7 @@ class Locks:
             retry_delay=retry_delay,
             name=name,
         )
-        return Lock(self._itself, recipe)
+        return Lock(self._itself, recipe, key=key)
 
     async def status(self, key: str) -> Status:
         """What anyone may see of a key: advice, not a test."""
@@ -319,8 +319,8 @@ def lock(
     name: str | None = None,
 ) -> Lock:
     """A recipe as `Locks.lock` makes it, on the process default: `LEASED_URL`, else the memory store."""
+    check_key(key)
     recipe = make_recipe(
-        key,
         margin=CLOCK_MARGIN,
         ttl=ttl,
         wait=wait,
@@ -335,4 +335,4 @@ def lock(
         retry_delay=retry_delay,
         name=name,
     )
-    return Lock(get_default, recipe)
+    return Lock(get_default, recipe, key=key)

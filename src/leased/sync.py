@@ -64,8 +64,8 @@ class Locks:
         `lock_delay`: it stays closed so long after a lease that ended without release. `metadata`: at most 1 KiB, shown
         to anyone. `retry_delay`: between polls. `name`: a label for metrics. Raises `InvalidRequest`.
         """
+        check_key(key)
         recipe = make_recipe(
-            key,
             margin=self._target.options.clock_margin,
             ttl=ttl,
             wait=wait,
@@ -80,7 +80,7 @@ class Locks:
             retry_delay=retry_delay,
             name=name,
         )
-        return Lock(self._itself, recipe)
+        return Lock(self._itself, recipe, key=key)
 
     def status(self, key: str) -> Status:
         """What anyone may see of a key: advice, not a test."""
