@@ -157,7 +157,7 @@ class Locks:
         if isinstance(outcome, Lost):
             error = lost_error(claim.key, outcome.reason)
             raise LockNotHeld(error.message, key=claim.key, reason=outcome.reason, hint="acquire it anew")
-        client.bare.add(outcome)
+        client.remember(outcome)
         if renew:
             client.keep(outcome, renewing=True)
         return Handle(client, outcome, None, scoped=False)
