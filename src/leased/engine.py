@@ -110,6 +110,7 @@ async def _ask_in_turn(
 class _Asking:
     """The attempts of one acquire: the claim as it stands, what the store last said, and what is owed to it."""
 
+    asked = False
     status: Status | None = None
     problem: LeasedError | None = None
     retry_after = 0.0
@@ -126,10 +127,11 @@ class _Asking:
 
     async def attempt(self, *, asked_at: float, timeout: float) -> Hold | None:
         """Ask once, now. Without a grant, `status`, `problem`, `spent` and `refused` say what came of it."""
-        env, claim = self.env, self.claim
+        env, claim, before, answered = self.env, self.claim, self.problem, False
         unsure, self._owed = self._owed, True  # an earlier attempt went unanswered: a refusal proves nothing then
-        before, self.problem, self.retry_after, self.waited = self.problem, None, 0.0, 0.0
-        self.spent = answered = False
+        if self.asked:
+            self.problem, self.retry_after, self.waited, self.spent = None, 0.0, 0.0, False
+        self.asked = True
         try:
             outcome = await self.store.acquire(claim, timeout=timeout)
             if isinstance(outcome, Held):

@@ -46,17 +46,18 @@ class Recipe:
     metadata: str
     retry_delay: float | None
     name: str | None
-    _terms: tuple[int, Terms] | None = field(default=None, init=False, repr=False, compare=False)  # of which process
+    _terms: dict[int, Terms] = field(default_factory=dict, init=False, repr=False, compare=False)  # by process
 
     def claim(self, key: str, *, token: str | None, request_id: str | None) -> Claim:
         """A claim on `key`, with a new token unless the caller brought one, and the owner of the running scope unless
         the recipe names one."""
-        pid, terms = os.getpid(), self._terms
-        if terms is None or terms[0] != pid:
-            terms = self._terms = pid, self._terms_of(pid)
+        pid = os.getpid()
+        terms = self._terms.get(pid)
+        if terms is None:
+            terms = self._terms[pid] = self._terms_of(pid)
         owner = self.owner if self.owner is not None else scoped_owner()
         own = os.urandom(16).hex() if token is None else check_token(token)
-        return Claim(key, own, self.ttl, owner, request_id, terms[1])
+        return Claim(key, own, self.ttl, owner, request_id, terms)
 
     def _terms_of(self, pid: int) -> Terms:
         """The terms of its claims, with what anyone may see of this process."""

@@ -178,12 +178,13 @@ class Lock:
     def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
     ) -> Handle | Contended:
-        if self._recipe.enforce:
+        recipe = self._recipe
+        if recipe.enforce:
             raise InvalidRequest("enforce=True needs a body to interrupt", hint="use `with lock`, run() or a decorator")
-        claim = self._recipe.claim(self._key, token=token, request_id=request_id)
+        claim = recipe.claim(self._key, token=token, request_id=request_id)
         client = self._locks()._client()
-        client.check_fits(self._recipe.ttl)
-        return acquire(client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel)
+        client.check_fits(recipe.ttl)
+        return acquire(client, recipe, claim, wait=wait, brought=token is not None, cancel=cancel)
 
     def _scope(
         self,
