@@ -34,7 +34,7 @@ def shown(value: object) -> str:
 
 def check_key(key: object, *, what: str = "key") -> str:
     """The key (or owner) itself, or `InvalidRequest`: 1 to 255 characters, any text without control characters."""
-    if isinstance(key, str) and key.isprintable() and 0 < len(key) <= MAX_KEY_LENGTH:
+    if isinstance(key, str) and key and len(key) <= MAX_KEY_LENGTH and key.isprintable():
         return key
     if not isinstance(key, str):
         raise InvalidRequest(

@@ -69,10 +69,10 @@ class Lines:
 
     def _free(self, key: str, owner: str) -> None:
         self._reserved.pop((key, owner), None)
-        line = self._lines.get(key) if self._lines else None
-        for place in line.places if line is not None else ():
-            if place.owner == owner:
-                place.signal.set()
+        if key in self._lines:
+            for place in self._lines[key].places:
+                if place.owner == owner:
+                    place.signal.set()
 
     def _barred(self, place: Place) -> bool:
         """Whether another claim of the same owner is being asked, or its block runs, in this process."""

@@ -91,11 +91,11 @@ def make_recipe(
     What was checked before is not checked again: most locks of a program differ in nothing but their keys.
     """
     text = "{}" if metadata is None else json.dumps(check_metadata(metadata))
-    terms = max_hold, hold_at_least, lock_delay, text
+    options = margin, ttl, wait, owner, renew, enforce, if_lost, retry_delay, name, max_hold, hold_at_least, lock_delay
     try:
-        return _recipe(margin, ttl, wait, owner, renew, enforce, if_lost, retry_delay, name, *terms)
+        return _recipe(*options, text)
     except TypeError:  # what has no hash is no option: the check says so
-        return _recipe.__wrapped__(margin, ttl, wait, owner, renew, enforce, if_lost, retry_delay, name, *terms)
+        return _recipe.__wrapped__(*options, text)
 
 
 @functools.lru_cache(maxsize=256, typed=True)

@@ -36,6 +36,7 @@ class Locks:
         self._target = target
         self._store = store
         self._opening = PerProcess(functools.partial(_open, target, store))
+        self._client = self._opening.get
         self._opening.get()
 
     def lock(
@@ -161,9 +162,6 @@ class Locks:
 
     def _itself(self) -> Locks:
         return self
-
-    def _client(self) -> Client:
-        return self._opening.get()
 
 
 def connect(

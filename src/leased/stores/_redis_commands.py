@@ -200,8 +200,11 @@ def _renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
 
 
 def _released(key: str, reply: Any) -> Released:
-    _check(key, reply, b"fnx")
-    return _RELEASED[reply[8:]]
+    outcome = _RELEASED.get(reply[8:])
+    if outcome is None:
+        _check(key, reply, b"fnx")
+        raise ValueError(reply[8:9])
+    return outcome
 
 
 def _abandoned(key: str, reply: Any) -> None:
