@@ -67,6 +67,7 @@ class Locks:
         self._target = target
         self._store = store
         self._opening = PerProcess(functools.partial(_open, target, store))
+        self._client = self._opening.get
         self._opening.get()
 
     def lock(
@@ -95,8 +96,8 @@ class Locks:
         `lock_delay`: it stays closed so long after a lease that ended without release. `metadata`: at most 1 KiB, shown
         to anyone. `retry_delay`: between polls. `name`: a label for metrics. Raises `InvalidRequest`.
         """
+        check_key(key)
         recipe = make_recipe(
-            key,
             margin=self._target.options.clock_margin,
             ttl=ttl,
             wait=wait,
@@ -111,7 +112,7 @@ class Locks:
             retry_delay=retry_delay,
             name=name,
         )
-        return Lock(self._itself, recipe)
+        return Lock(self._itself, recipe, key=key)
 
     async def status(self, key: str) -> Status:
         """What anyone may see of a key: advice, not a test."""
@@ -157,7 +158,7 @@ class Locks:
         if isinstance(outcome, Lost):
             error = lost_error(claim.key, outcome.reason)
             raise LockNotHeld(error.message, key=claim.key, reason=outcome.reason, hint="acquire it anew")
-        client.bare.add(outcome)
+        client.remember(outcome)
         if renew:
             client.keep(outcome, renewing=True)
         return Handle(client, outcome, None, scoped=False)
@@ -192,9 +193,6 @@ class Locks:
 
     def _itself(self) -> Locks:
         return self
-
-    def _client(self) -> Client:
-        return self._opening.get()
 
 
 def connect(
@@ -319,8 +317,8 @@ def lock(
     name: str | None = None,
 ) -> Lock:
     """A recipe as `Locks.lock` makes it, on the process default: `LEASED_URL`, else the memory store."""
+    check_key(key)
     recipe = make_recipe(
-        key,
         margin=CLOCK_MARGIN,
         ttl=ttl,
         wait=wait,
@@ -335,4 +333,4 @@ def lock(
         retry_delay=retry_delay,
         name=name,
     )
-    return Lock(get_default, recipe)
+    return Lock(get_default, recipe, key=key)

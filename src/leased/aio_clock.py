@@ -15,46 +15,43 @@ from leased.clocks import now
 class LoopSignal:
     """A signal for one task, set from any thread or loop."""
 
-    __slots__ = ("_is_set", "_loop", "_waiter")
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiter: asyncio.Future[None] | None = None
+    _is_set = False
+    _waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
         """Wake the waiter."""
         self._is_set = True
-        loop = self._loop
-        if loop is None:
+        waiter = self._waiter
+        if waiter is None:
             return
+        loop = waiter.get_loop()
         if loop is asyncio._get_running_loop():
-            self._wake()
+            _wake(waiter)
             return
         with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-            loop.call_soon_threadsafe(self._wake)
+            loop.call_soon_threadsafe(_wake, waiter)
 
     async def wait(self, seconds: float) -> bool:
         """Suspend this task until the signal is set, at most so long."""
         loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        self._waiter, self._loop = waiter, loop
+        self._waiter = waiter = loop.create_future()  # before looking, for other threads set first and look then
         timers: _Timers | None = None
         try:
             if not self._is_set and seconds > 0:
                 timers = _timers_of(loop)
-                timers.start(self, seconds)
+                timers.start(waiter, seconds)
                 await waiter
         finally:
             if timers is not None:
-                timers.stop(self)
-            self._waiter = self._loop = None
+                timers.stop(waiter)
+            self._waiter = None
         was_set, self._is_set = self._is_set, False
         return was_set
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class _Timers:
@@ -64,50 +61,54 @@ class _Timers:
     cancelling one costs as much as all the rest of a wait.
     """
 
-    __slots__ = ("_exact", "_far", "_ticking")
+    __slots__ = ("_exact", "_far", "_ticking", "loop")
 
-    def __init__(self) -> None:
-        self._far: dict[LoopSignal, float] = {}
-        self._exact: dict[LoopSignal, asyncio.TimerHandle] = {}
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = weakref.ref(loop)
+        self._far: dict[asyncio.Future[None], float] = {}
+        self._exact: dict[asyncio.Future[None], asyncio.TimerHandle] = {}
         self._ticking = False
 
-    def start(self, signal: LoopSignal, seconds: float) -> None:
-        """Wake who waits for the signal after so many seconds, unless that is stopped before."""
-        loop = asyncio.get_running_loop()
-        if seconds < 2 * _TICK:
-            self._exact[signal] = loop.call_later(seconds, signal._wake)
+    def start(self, waiter: asyncio.Future[None], seconds: float) -> None:
+        """Wake who waits for this after so many seconds, unless that is stopped before."""
+        loop = waiter.get_loop()
+        if seconds < _NEAR:
+            self._exact[waiter] = loop.call_later(seconds, _wake, waiter)
             return
-        self._far[signal] = loop.time() + seconds
+        self._far[waiter] = loop.time() + seconds
         if not self._ticking:
             self._ticking = True
             loop.call_later(_TICK, self._tick)
 
-    def stop(self, signal: LoopSignal) -> None:
+    def stop(self, waiter: asyncio.Future[None]) -> None:
         """Do not wake it."""
-        if self._far.pop(signal, None) is None:
-            timer = self._exact.pop(signal, None)
+        if self._far.pop(waiter, None) is None:
+            timer = self._exact.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        soon = loop.time() + 2 * _TICK
-        for signal in [signal for signal, at in self._far.items() if at < soon]:
-            self._exact[signal] = loop.call_at(self._far.pop(signal), signal._wake)
+        soon = loop.time() + _NEAR
+        for waiter in [waiter for waiter, at in self._far.items() if at < soon]:
+            self._exact[waiter] = loop.call_at(self._far.pop(waiter), _wake, waiter)
         self._ticking = bool(self._far)
         if self._ticking:
             loop.call_later(_TICK, self._tick)
 
 
 _TICK = 0.25
+_NEAR = 2 * _TICK
 
 _timers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Timers] = weakref.WeakKeyDictionary()
+_used_last: _Timers | None = None
 
 
 def _timers_of(loop: asyncio.AbstractEventLoop) -> _Timers:
-    timers = _timers.get(loop)
-    if timers is None:
-        timers = _timers[loop] = _Timers()
+    global _used_last
+    timers = _used_last
+    if timers is None or timers.loop() is not loop:
+        timers = _used_last = _timers.get(loop) or _timers.setdefault(loop, _Timers(loop))
     return timers
 
 
@@ -127,9 +128,8 @@ class LoopClock:
         """Suspend this task for so long; 0 lets whoever is ready go first."""
         await asyncio.sleep(max(seconds, 0.0))
 
-    def signal(self) -> LoopSignal:
-        """A new signal."""
-        return LoopSignal()
+    signal = LoopSignal
+    """A new signal."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run work as a task of this loop, whatever becomes of the caller."""

@@ -17,7 +17,7 @@ from leased.aio_handle import Handle, Scope, acquire
 from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
 from leased.model import Contended
-from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
+from leased.recipe import Recipe, key_maker, not_acquired
 from leased.scope import Cancel, RunResult, being_left
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ class Lock:
     and `{names}` in the key are filled in from the call's arguments.
     """
 
-    def __init__(self, locks: Callable[[], Locks], recipe: Recipe) -> None:
+    def __init__(self, locks: Callable[[], Locks], recipe: Recipe, *, key: str) -> None:
         self._locks = locks
+        self._key = key
         self._recipe = recipe
-        self._claims = ClaimMaker(recipe)
         self._scopes: list[Scope] = []
 
     @property
     def key(self) -> str:
         """What it locks."""
-        return self._recipe.key
+        return self._key
 
     async def acquire(
         self,
@@ -206,21 +206,20 @@ class Lock:
 
     def __reduce__(self) -> Any:
         """By its locks and its recipe: the copy holds nothing and connects on first use."""
-        return Lock, (self._locks, self._recipe)
+        return _remade, (self._locks, self._recipe, self._key)
 
     async def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
     ) -> Handle | Contended:
-        if self._recipe.enforce:
+        recipe = self._recipe
+        if recipe.enforce:
             raise InvalidRequest(
                 "enforce=True needs a body to interrupt", hint="use `async with lock`, run() or a decorator"
             )
-        claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
+        claim = recipe.claim(self._key, token=token, request_id=request_id)
         client = self._locks()._client()
-        client.check_fits(self._recipe.ttl)
-        return await acquire(
-            client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False
-        )
+        client.check_fits(recipe.ttl)
+        return await acquire(client, recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False)
 
     def _scope(
         self,
@@ -231,7 +230,7 @@ class Lock:
         request_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> Scope:
-        claim = self._claims.claim(key, token=token, request_id=request_id)
+        claim = self._recipe.claim(key, token=token, request_id=request_id)
         client = self._locks()._client()
         client.check_fits(self._recipe.ttl)
         brought = token is not None
@@ -294,3 +293,7 @@ async def _in_thread(handle: Handle, fn: Callable[[], Any]) -> Any:
     if errors:
         raise errors[0]
     return values[0]
+
+
+def _remade(locks: Callable[[], Locks], recipe: Recipe, key: str) -> Lock:
+    return Lock(locks, recipe, key=key)

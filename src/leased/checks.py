@@ -34,6 +34,8 @@ def shown(value: object) -> str:
 
 def check_key(key: object, *, what: str = "key") -> str:
     """The key (or owner) itself, or `InvalidRequest`: 1 to 255 characters, any text without control characters."""
+    if isinstance(key, str) and key and len(key) <= MAX_KEY_LENGTH and key.isprintable():
+        return key
     if not isinstance(key, str):
         raise InvalidRequest(
             f"a {what} is text, not {type(key).__name__} ({shown(key)})", code="LOCK_KEY_INVALID", hint="use str()"
@@ -48,15 +50,14 @@ def check_key(key: object, *, what: str = "key") -> str:
             code="LOCK_KEY_INVALID",
             hint="shorten it, for instance by a hash of its long part",
         )
-    if not key.isprintable():
-        for place, character in enumerate(key):
-            if unicodedata.category(character) in ("Cc", "Cs"):
-                raise InvalidRequest(
-                    f"{what} '{shown(key)}' has the control or surrogate character U+{ord(character):04X} "
-                    f"at position {place}; only text without them is allowed",
-                    code="LOCK_KEY_INVALID",
-                    hint="remove or encode it",
-                )
+    for place, character in enumerate(key):
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise InvalidRequest(
+                f"{what} '{shown(key)}' has the control or surrogate character U+{ord(character):04X} "
+                f"at position {place}; only text without them is allowed",
+                code="LOCK_KEY_INVALID",
+                hint="remove or encode it",
+            )
     return key
 
 

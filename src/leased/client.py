@@ -61,7 +61,7 @@ class Client:
         self._least_ttl = min_ttl(options.clock_margin)
         self.closers: list[Callable[[], None]] = []
         self.blocks: set[Hold] = set()
-        self.bare: weakref.WeakSet[Hold] = weakref.WeakSet()
+        self.bare: set[weakref.ref[Hold]] = set()
         check_assurance(self.store.assurance(), options.require, shown_url=target.shown)
         _clients.add(self)
 
@@ -75,11 +75,17 @@ class Client:
         if ttl < self._least_ttl:
             check_ttl(ttl, margin=self.env.margin)
 
+    def remember(self, hold: Hold) -> None:
+        """This hold is that of a bare handle. One that is forgotten is gone."""
+        bare = self.bare
+        bare.add(weakref.ref(hold, bare.discard))
+
     def living(self) -> list[Hold]:
         """The holds of all blocks and bare handles; others may come and go meanwhile."""
         while True:
             try:
-                return [*self.blocks, *self.bare]
+                bare = list(self.bare)
+                return [*self.blocks, *(hold for reference in bare if (hold := reference()) is not None)]
             except RuntimeError:
                 continue  # another thread has added one just now
 
@@ -118,7 +124,8 @@ class PerProcess:
             with self._mutex:
                 client = self._client or self._open_client()
                 self._client = client
-        client.check_open()
+        if client.env.closed:
+            client.check_open()
         return client
 
     def close(self) -> Store | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from leased.checks import Duration
+from leased.checks import Duration, check_key
 from leased.observe import log
 from leased.policy import CLOCK_MARGIN, DEFAULT_MAX_HOLD, DEFAULT_TTL
 from leased.recipe import make_recipe
@@ -85,8 +85,8 @@ def lock(
     name: str | None = None,
 ) -> Lock:
     """A recipe as `Locks.lock` makes it, on the process default: `LEASED_URL`, else the memory store."""
+    check_key(key)
     recipe = make_recipe(
-        key,
         margin=CLOCK_MARGIN,
         ttl=ttl,
         wait=wait,
@@ -101,4 +101,4 @@ def lock(
         retry_delay=retry_delay,
         name=name,
     )
-    return Lock(get_default, recipe)
+    return Lock(get_default, recipe, key=key)

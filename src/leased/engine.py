@@ -38,14 +38,19 @@ async def acquire(
     `cancelled`: asked while waiting; true ends the wait. `name`: the lock's, for events. Raises what the store raised,
     when that was the last word, and `StoreNotUsable` once the environment is closed.
     """
-    place = env.lines.place(claim, clock=env.clock, waiting=wait > 0, cancelled=cancelled)
-    asking = _Asking(store, env, replace(claim, late=True) if brought else claim, brought=brought)
+    if brought:
+        claim = replace(claim, late=True)
+    place = Place(env.lines, claim, clock=env.clock, waiting=wait > 0, cancelled=cancelled)
+    asking = _Asking(store, env, claim, brought=brought)
     started = env.clock.now()
     fixed_until = started + claim.ttl if fixed else None
     try:
-        place.join()
-        hold = await _ask_in_turn(asking, place, wait=wait, fixed_until=fixed_until, retry_delay=retry_delay)
-        status = asking.status or place.seen
+        if wait > 0:
+            place.join()
+        hold = await _ask_in_turn(
+            asking, place, give_up_at=started + wait, wait=wait, fixed_until=fixed_until, retry_delay=retry_delay
+        )
+        status = None if hold is not None else asking.status or place.seen
         place.leave(block_of=hold if scoped else None)
         if hold is None:
             await asking.settle()
@@ -64,11 +69,16 @@ async def acquire(
 
 
 async def _ask_in_turn(
-    asking: _Asking, place: Place, *, wait: float, fixed_until: float | None, retry_delay: float | None
+    asking: _Asking,
+    place: Place,
+    *,
+    give_up_at: float,
+    wait: float,
+    fixed_until: float | None,
+    retry_delay: float | None,
 ) -> Hold | None:
     """The loop of one acquire: take the turn, ask, rest. `None` when it ends in contention."""
     env, attempt = asking.env, 0
-    give_up_at = env.clock.now() + wait
     while (place.may_ask() or await place.turn(give_up_at)) and not env.closed:
         now = env.clock.now()
         if fixed_until is not None:
@@ -76,9 +86,9 @@ async def _ask_in_turn(
                 break  # woken too late: it would be dead on arrival, and its terms could close the key
             own_id = asking.claim.request_id if attempt == 0 else None  # which is bound to the ttl of the first attempt
             asking.claim = replace(asking.claim, ttl=fixed_until - now, request_id=own_id)
-        if wait > 0 and fixed_until is None:  # a store's own line would begin a fixed lease when its turn comes
+        elif wait > 0:  # a store's own line would begin a fixed lease when its turn comes
             asking.claim = replace(asking.claim, wait=place.patience(give_up_at - now))
-        hold = await asking.attempt(timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
+        hold = await asking.attempt(asked_at=now, timeout=call_timeout(env.timeout, wait=wait, left=give_up_at - now))
         if hold is not None and not env.closed:
             return hold
         if asking.refused or place.given_up() or env.closed:
@@ -100,26 +110,28 @@ async def _ask_in_turn(
 class _Asking:
     """The attempts of one acquire: the claim as it stands, what the store last said, and what is owed to it."""
 
+    asked = False
+    status: Status | None = None
+    problem: LeasedError | None = None
+    retry_after = 0.0
+    waited = 0.0
+    refused = False
+    spent = False
+    _owed = False  # whether the store may hold, or come to hold, something for this token without our knowing
+
     def __init__(self, store: Store, env: Env, claim: Claim, *, brought: bool) -> None:
         self.store = store
         self.env = env
         self.claim = claim
-        self.status: Status | None = None
-        self.problem: LeasedError | None = None
-        self.retry_after = 0.0
-        self.waited = 0.0
-        self.refused = False
-        self.spent = False
         self._brought = brought
-        self._owed = False  # whether the store may hold, or come to hold, something for this token without our knowing
 
-    async def attempt(self, *, timeout: float) -> Hold | None:
-        """Ask once. Without a grant, `status`, `problem`, `spent` and `refused` say what came of it."""
-        env, claim = self.env, self.claim
+    async def attempt(self, *, asked_at: float, timeout: float) -> Hold | None:
+        """Ask once, now. Without a grant, `status`, `problem`, `spent` and `refused` say what came of it."""
+        env, claim, before, answered = self.env, self.claim, self.problem, False
         unsure, self._owed = self._owed, True  # an earlier attempt went unanswered: a refusal proves nothing then
-        before, self.problem, self.retry_after, self.waited = self.problem, None, 0.0, 0.0
-        self.spent = answered = False
-        asked_at = env.clock.now()
+        if self.asked:
+            self.problem, self.retry_after, self.waited, self.spent = None, 0.0, 0.0, False
+        self.asked = True
         try:
             outcome = await self.store.acquire(claim, timeout=timeout)
             if isinstance(outcome, Held):
@@ -249,9 +261,9 @@ async def release(store: Store, env: Env, hold: Hold) -> Released:
     """
     if hold.outcome is not None:
         return Released("already_released")
-    if hold.forked or hold.ended == "handed_over":
-        return Released("not_holder")
     reason = hold.lost_reason(env.clock.now())
+    if reason in ("forked", "handed_over"):
+        return Released("not_holder")
     if reason is not None:
         lose(env, hold, reason)
     believed = hold.end("released")
@@ -267,7 +279,7 @@ async def release(store: Store, env: Env, hold: Hold) -> Released:
         await shielded(env.clock, lambda: _release_for_the_gone(store, env, hold))
         raise
     hold.outcome = outcome
-    if outcome:
+    if not outcome.reason:
         env.lines.released(hold.key)
         if env.observer is not None:
             env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
@@ -284,10 +296,10 @@ async def _release_for_the_gone(store: Store, env: Env, hold: Hold) -> None:
 
 
 async def _release_until_answered(store: Store, env: Env, hold: Hold) -> Released:
-    give_up_at, attempt = env.clock.now() + CLEANUP_BUDGET, 0
+    left, attempt = CLEANUP_BUDGET, 0
+    give_up_at = env.clock.now() + left
     while True:
         try:
-            left = give_up_at - env.clock.now()
             outcome = await store.release(hold.key, hold.token, late=hold.late, timeout=min(left, env.timeout))
             return Released() if hold.release_unanswered and outcome.reason == "not_holder" else outcome
         except StoreNotUsable:
@@ -298,7 +310,7 @@ async def _release_until_answered(store: Store, env: Env, hold: Hold) -> Release
             if env.clock.now() + nap >= give_up_at:
                 raise
         await env.clock.sleep(nap)
-        attempt += 1
+        left, attempt = give_up_at - env.clock.now(), attempt + 1
 
 
 async def _why_lost(store: Store, env: Env, hold: Hold) -> LostReason:

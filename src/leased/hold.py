@@ -53,37 +53,18 @@ class Hold:
     first one stands. Everything here may be read from any thread.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_asked",
-        "_mutex",
-        "applied",
-        "at_risk_hooks",
-        "at_risk_told",
-        "due",
-        "ended",
-        "failing_since",
-        "fencing_token",
-        "generation",
-        "keeper",
-        "key",
-        "last_reason",
-        "late",
-        "lost_hooks",
-        "margin",
-        "max_until",
-        "name",
-        "number",
-        "outcome",
-        "owner",
-        "release_unanswered",
-        "renew_due",
-        "renewing",
-        "stop",
-        "token",
-        "ttl",
-        "valid_until",
-    )
+    ended: LostReason | Literal["released"] | None = None
+    outcome: Released | None = None
+    release_unanswered = False
+    last_reason: LostReason | None = None  # why it is not renewed any more, if that is known
+    name: str | None = None
+    stop: Callable[[], None] | None = None
+    at_risk_told = False
+    failing_since: float | None = None
+    renewing = False
+    renew_due = INF
+    due = INF
+    keeper: KeepsHolds | None = None
 
     def __init__(self, lease: Lease, asked_at: float, *, claim: Claim, margin: float) -> None:
         self.generation = _generation
@@ -95,24 +76,18 @@ class Hold:
         self.margin = margin
         self.late = claim.late
         self.valid_until = valid_until(asked_at, waited=lease.waited, left=_left(lease), margin=margin)
-        self.max_until = asked_at + usable(claim.terms.max_hold, margin=margin)
+        self._max_hold = asked_at, claim.terms.max_hold
         self.number = self.applied = lease.renewal
-        self.ended: LostReason | Literal["released"] | None = None
-        self.outcome: Released | None = None
-        self.release_unanswered = False
-        self.last_reason: LostReason | None = None  # why it is not renewed any more, if that is known
-        self.name: str | None = None
-        self.stop: Callable[[], None] | None = None
         self.lost_hooks: list[Hook] = []
         self.at_risk_hooks: list[Hook] = []
-        self.at_risk_told = False
-        self.failing_since: float | None = None
-        self.renewing = False
-        self.renew_due = INF
-        self.due = INF
-        self.keeper: KeepsHolds | None = None
         self._asked: dict[int, float] = {}  # by number: where a renewal without an answer yet may have set the end
         self._mutex = threading.Lock()
+
+    @property
+    def max_until(self) -> float:
+        """The local instant that no renewal moves it beyond."""
+        asked_at, max_hold = self._max_hold
+        return asked_at + usable(max_hold, margin=self.margin)
 
     @property
     def forked(self) -> bool:
@@ -152,7 +127,7 @@ class Hold:
 
     def end(self, reason: LostReason | Literal["released"]) -> bool:
         """End belief for this reason; false if it had ended before (the first reason stands)."""
-        if self.forked:
+        if self.generation != _generation:
             return False
         with self._mutex:
             if self.ended is not None:
@@ -171,7 +146,7 @@ class Hold:
 
     def lost_reason(self, now: float) -> LostReason | None:
         """Why the lease is lost, at its deadline or as the store said; `None` while held, and after a release."""
-        if self.forked:
+        if self.generation != _generation:
             return "forked"
         if self.ended is not None:
             return None if self.ended == "released" else self.ended

@@ -6,7 +6,7 @@ import builtins
 import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal
 
 from leased.errors import LeasedError, StoreUnavailable
 from leased.model import (
@@ -26,8 +26,8 @@ from leased.model import (
 )
 from leased.store import Bell, Clock, Outcome, Signal, Store, again, one
 
-_T = TypeVar("_T")
 _MAX_BATCH = 512
+_BUSY: Any = object()
 
 
 class _Member:
@@ -78,29 +78,45 @@ class Joined:
         """See `leased.store`."""
         if claim.wait > 0 and self._keeps_line:
             return await self._store.acquire(claim, timeout=timeout)
-        if self._busy or self._crowded:
-            return cast("Held | Contended", await self._ask_with_others(Acquire(claim), timeout=timeout))
-        return await self._ask(self._store.acquire, Acquire, claim, timeout=timeout)
+        outcome: Held | Contended
+        if not self._busy and not self._crowded:
+            outcome = await self._alone(self._store.acquire(claim, timeout=timeout))
+            if outcome is not _BUSY:
+                return outcome
+        outcome = await self._ask_with_others(Acquire(claim), timeout=timeout)
+        return outcome
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        if self._busy or self._crowded:
-            return cast("Held | Lost", await self._ask_with_others(Renew(key, token, ttl, number), timeout=timeout))
-        return await self._ask(self._store.renew, Renew, key, token, ttl=ttl, number=number, timeout=timeout)
+        outcome: Held | Lost
+        if not self._busy and not self._crowded:
+            outcome = await self._alone(self._store.renew(key, token, ttl=ttl, number=number, timeout=timeout))
+            if outcome is not _BUSY:
+                return outcome
+        outcome = await self._ask_with_others(Renew(key, token, ttl, number), timeout=timeout)
+        return outcome
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        if self._busy or self._crowded:
-            return cast("Released", await self._ask_with_others(Release(key, token, late), timeout=timeout))
-        return await self._ask(self._store.release, Release, key, token, late=late, timeout=timeout)
+        outcome: Released
+        if not self._busy and not self._crowded:
+            outcome = await self._alone(self._store.release(key, token, late=late, timeout=timeout))
+            if outcome is not _BUSY:
+                return outcome
+        outcome = await self._ask_with_others(Release(key, token, late), timeout=timeout)
+        return outcome
 
     async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
-        await self._ask(self._store.abandon, Abandon, key, token, heard=heard, timeout=timeout)
+        if await self._alone(self._store.abandon(key, token, heard=heard, timeout=timeout)) is _BUSY:
+            await self._ask_with_others(Abandon(key, token, heard), timeout=timeout)
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return await self._ask(self._store.look, Look, key, token, timeout=timeout)
+        outcome: Held | Lost = await self._alone(self._store.look(key, token, timeout=timeout))
+        if outcome is _BUSY:
+            outcome = await self._ask_with_others(Look(key, token), timeout=timeout)
+        return outcome
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
@@ -130,15 +146,8 @@ class Joined:
         """See `leased.store`."""
         await self._store.close()
 
-    async def _ask(
-        self,
-        alone: Callable[..., Coroutine[Any, Any, _T]],
-        operation: Callable[..., Operation],
-        *args: Any,
-        timeout: float,
-        **kwargs: Any,
-    ) -> _T:
-        """Make the call, or its operation, made of the same, as one of a batch if others are under way after all."""
+    async def _alone(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """What the store answers to a call; `_BUSY`, and the call is not made, if others are under way after all."""
         lone = _Lone()
         try:
             try:
@@ -146,32 +155,35 @@ class Joined:
                     if not self._busy and not self._crowded:
                         lone.leads = self._busy = True
                 if lone.leads:
-                    return await alone(*args, timeout=timeout, **kwargs)
+                    return await call
             finally:
                 if lone.leads:
                     self._pass_on(lone)
         except BaseException:
+            call.close()
             if lone.leads:  # an interrupt came while the lead was passed on
                 self._pass_on(lone)
             raise
-        return cast("_T", await self._ask_with_others(operation(*args, **kwargs), timeout=timeout))
+        call.close()
+        return _BUSY
 
-    async def _ask_with_others(self, operation: Operation, *, timeout: float) -> Outcome:
-        give_up_at = self._clock.now() + timeout
-        member = _Member(operation, give_up_at=give_up_at, signal=self._clock.signal())
+    async def _ask_with_others(self, operation: Operation, *, timeout: float) -> Any:
+        clock, left = self._clock, timeout
+        member = _Member(operation, give_up_at=clock.now() + timeout, signal=clock.signal())
         try:
             with self._mutex:
                 self._waiting.append(member)
                 member.leads, self._busy = not self._busy, True
             while True:
                 if member.leads:
-                    self._clock.start(self._serve(member))
+                    clock.start(self._serve(member))
                 if member.answered:
                     break
-                left = give_up_at - self._clock.now()
                 if left <= 0:
                     return self._too_late(member)
                 await member.signal.wait(left)
+                if not member.answered:
+                    left = member.give_up_at - clock.now()
         except BaseException:
             self._withdraw(member)
             if self._store.mode == "blocking":  # what it had begun to serve ends with it

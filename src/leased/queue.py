@@ -40,10 +40,6 @@ class Lines:
         self._lines: dict[str, Line] = {}
         self._reserved: dict[tuple[str, str], object] = {}  # by a place that asks, or a hold whose block runs
 
-    def place(self, claim: Claim, *, clock: Clock, waiting: bool, cancelled: Callable[[], bool] | None = None) -> Place:
-        """A place for one claim: in the line if it waits, outside it for a single try."""
-        return Place(self, claim, clock=clock, waiting=waiting, cancelled=cancelled)
-
     def released(self, key: str) -> None:
         """A lease on this key ended here, or a bell says so: wake whoever is first."""
         if self._lines:
@@ -73,10 +69,10 @@ class Lines:
 
     def _free(self, key: str, owner: str) -> None:
         self._reserved.pop((key, owner), None)
-        line = self._lines.get(key)
-        for place in line.places if line is not None else ():
-            if place.owner == owner:
-                place.signal.set()
+        if key in self._lines:
+            for place in self._lines[key].places:
+                if place.owner == owner:
+                    place.signal.set()
 
     def _barred(self, place: Place) -> bool:
         """Whether another claim of the same owner is being asked, or its block runs, in this process."""
@@ -93,7 +89,11 @@ class Lines:
 
 
 class Place:
-    """Where one claim stands. `leave` must follow, whatever happens."""
+    """Where one claim stands: outside the line, unless it joins that. `leave` must follow, whatever happens."""
+
+    called = False
+    _line: Line | None = None
+    _reserves = False
 
     def __init__(
         self,
@@ -106,13 +106,9 @@ class Place:
     ) -> None:
         self.key = claim.key
         self.owner = claim.owner
-        self.called = False
         self._lines = lines
         self._clock = clock
         self._cancelled = cancelled
-        self._reserves = False
-        self._line: Line | None = None
-        self._waiting = waiting
         if waiting:
             self.signal = clock.signal()
 
@@ -122,14 +118,13 @@ class Place:
         return self._line.seen if self._line is not None else None
 
     def join(self) -> None:
-        """Stand in the line, if this claim waits. `leave` undoes as much of it as was done before an interrupt."""
+        """Stand in the line, as whoever waits. `leave` undoes as much of it as was done before an interrupt."""
         lines = self._lines
-        if self._waiting:
-            with lines._mutex:
-                line = self._line = lines._lines.get(self.key) or Line()
-                lines._lines[self.key] = line
-                line.places.append(self)
-                self._call(line)
+        with lines._mutex:
+            line = self._line = lines._lines.get(self.key) or Line()
+            lines._lines[self.key] = line
+            line.places.append(self)
+            self._call(line)
 
     async def turn(self, give_up_at: float) -> bool:
         """Wait until this claim may ask the store; false when that did not come in time, or was cancelled."""
@@ -173,37 +168,45 @@ class Place:
     def leave(self, *, block_of: object | None = None) -> None:
         """Leave the line, and let the next one ask. `block_of`: the hold whose block begins: its owner stays out."""
         lines, line = self._lines, self._line
-        if line is None and not self._reserves:
+        if line is None:
+            if self._reserves:
+                with lines._mutex:
+                    self._end_reserving(block_of)
             return
         with lines._mutex:
-            front = line is not None and lines._front(line) in (self, None)  # before its own block bars it
-            if self._reserves and self.owner is not None:
-                if block_of is not None:
-                    lines._reserved[self.key, self.owner] = block_of
-                else:
-                    lines._free(self.key, self.owner)
-                    self._reserves = False
-            if line is not None:
-                if self in line.places:
-                    line.places.remove(self)
-                if not line.places:
-                    lines._lines.pop(self.key, None)
-                elif front:
-                    lines._wake_front(line)
-        if line is not None and not line.places and line.unwatch is not None:
+            front = lines._front(line) in (self, None)  # before its own block bars it
+            self._end_reserving(block_of)
+            if self in line.places:
+                line.places.remove(self)
+            if not line.places:
+                lines._lines.pop(self.key, None)
+            elif front:
+                lines._wake_front(line)
+        if not line.places and line.unwatch is not None:
             line.unwatch()
         self._line = None
 
+    def _end_reserving(self, block_of: object | None) -> None:
+        """The claim is asked no more; the owner stays reserved for a block. The mutex is held."""
+        if self._reserves and self.owner is not None:
+            if block_of is not None:
+                self._lines._reserved[self.key, self.owner] = block_of
+            else:
+                self._lines._free(self.key, self.owner)
+                self._reserves = False
+
     def may_ask(self) -> bool:
         """Whether this claim may ask the store now; if so, other claims of its owner may not until it leaves."""
-        if self._line is None and self.owner is None:
+        lines, line, owner = self._lines, self._line, self.owner
+        if line is None and owner is None:
             return True
-        with self._lines._mutex:
-            lines = self._lines
-            if lines._barred(self) or (self._line and not self.called and lines._front(self._line) is not self):
+        with lines._mutex:
+            if line is not None and not self.called and lines._front(line) is not self:
                 return False
-            if self.owner is not None:
-                lines._reserved[self.key, self.owner] = self
+            if owner is not None:
+                if lines._reserved.get((self.key, owner), self) is not self:
+                    return False
+                lines._reserved[self.key, owner] = self  # with no call before it is noted, for an interrupt follows one
                 self._reserves = True
             return True
 

@@ -1,4 +1,4 @@
-"""The recipe of a lock: its checked options as a value, shared by both faces. It holds nothing and asks nobody."""
+"""The recipe of locks: checked options as a value, shared by both faces. It holds nothing and asks nobody."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import string
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, Literal
 
 from leased.checks import (
@@ -22,7 +23,7 @@ from leased.checks import (
 )
 from leased.context import scoped_owner
 from leased.errors import InvalidRequest, LockNotAcquired, LockTimeout
-from leased.model import DEFAULT_TERMS, Claim, Status, Terms, value
+from leased.model import Claim, Status, Terms, value
 from leased.policy import DEFAULT_MAX_HOLD, DEFAULT_TTL, POLL_MAX, min_ttl
 
 MIN_TOKEN_LENGTH = 16
@@ -31,9 +32,8 @@ MAX_TOKEN_LENGTH = 255
 
 @value
 class Recipe:
-    """What `lock(...)` was given, checked. Seconds are floats."""
+    """What `lock(...)` was given besides the key, checked; locks on many keys share it. Seconds are floats."""
 
-    key: str
     ttl: float
     wait: float
     owner: str | None
@@ -46,81 +46,33 @@ class Recipe:
     metadata: str
     retry_delay: float | None
     name: str | None
-
-    def terms(self) -> Terms:
-        """The terms of its claims, with what anyone may see of this process."""
-        return _terms(
-            os.getpid(),
-            self.metadata,
-            max_hold=self.max_hold,
-            hold_at_least=self.hold_at_least,
-            lock_delay=self.lock_delay,
-        )
-
-
-class ClaimMaker:
-    """Makes the claims of one recipe; what they have in common is put together once per process."""
-
-    __slots__ = ("_pid", "_recipe", "_terms")
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._pid = 0
-        self._terms = DEFAULT_TERMS
+    _terms: dict[int, Terms] = field(default_factory=dict, init=False, repr=False, compare=False)  # by process
 
     def claim(self, key: str, *, token: str | None, request_id: str | None) -> Claim:
         """A claim on `key`, with a new token unless the caller brought one, and the owner of the running scope unless
         the recipe names one."""
         pid = os.getpid()
-        if pid != self._pid:
-            self._pid, self._terms = pid, self._recipe.terms()
-        owner = self._recipe.owner if self._recipe.owner is not None else scoped_owner()
-        own = mint() if token is None else check_token(token)
-        return Claim(key, own, self._recipe.ttl, owner, request_id, self._terms)
+        terms = self._terms.get(pid)
+        if terms is None:
+            terms = self._terms[pid] = self._terms_of(pid)
+        owner = self.owner if self.owner is not None else scoped_owner()
+        own = os.urandom(16).hex() if token is None else check_token(token)
+        return Claim(key, own, self.ttl, owner, request_id, terms)
+
+    def _terms_of(self, pid: int) -> Terms:
+        """The terms of its claims, with what anyone may see of this process."""
+        held_by, metadata = _this_process(pid)
+        whole = metadata if self.metadata == "{}" else f"{metadata[:-1]}, {self.metadata[1:]}"
+        return Terms(self.max_hold, self.hold_at_least, self.lock_delay, held_by, whole)
+
+    def __reduce__(self) -> Any:
+        """By its options: what is shown of this process stays here."""
+        return Recipe, tuple(getattr(self, name) for name in self.__match_args__)
 
 
-def make_recipe(key: str, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> Recipe:
-    """Check every option of a lock; raises `InvalidRequest` that names the value, the limit and the next step.
-
-    What was checked before is not checked again: most recipes of a program differ in nothing but their keys.
-    """
-    options["metadata"] = "{}" if metadata is None else json.dumps(check_metadata(metadata))
-    try:
-        hash(tuple(options.values()))
-    except TypeError:  # whatever that is, it is no option: the check says so
-        return _check_options(check_key(key), **options)
-    return _with_options(check_key(key), **options)
-
-
-def _with_options(key: str, **options: Any) -> Recipe:
-    like = _checked_options(**options)
-    return Recipe(
-        key,
-        like.ttl,
-        like.wait,
-        like.owner,
-        like.renew,
-        like.enforce,
-        like.if_lost,
-        like.max_hold,
-        like.hold_at_least,
-        like.lock_delay,
-        like.metadata,
-        like.retry_delay,
-        like.name,
-    )
-
-
-@functools.lru_cache(maxsize=256, typed=True)
-def _checked_options(**options: Any) -> Recipe:
-    return _check_options("", **options)
-
-
-def _check_options(
-    key: str,
+def make_recipe(
     *,
     margin: float,
-    metadata: str,
     ttl: object = DEFAULT_TTL,
     wait: object = 0,
     owner: str | None = None,
@@ -130,8 +82,44 @@ def _check_options(
     max_hold: object = DEFAULT_MAX_HOLD,
     hold_at_least: object = 0,
     lock_delay: object = 0,
+    metadata: Mapping[str, Any] | None = None,
     retry_delay: object = None,
     name: str | None = None,
+) -> Recipe:
+    """Check every option of a lock; raises `InvalidRequest` that names the value, the limit and the next step.
+
+    What was checked before is not checked again: most locks of a program differ in nothing but their keys.
+    """
+    text = "{}" if metadata is None else json.dumps(check_metadata(metadata))
+    options = margin, ttl, wait, owner, renew, enforce, if_lost, retry_delay, name, max_hold, hold_at_least, lock_delay
+    try:
+        return _recipe(*options, text)
+    except TypeError:  # what has no hash is no option: the check says so
+        return _recipe.__wrapped__(*options, text)
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _recipe(*options: Any) -> Recipe:
+    """From options in the order of these names: by their places they are found quicker than by names."""
+    names = "margin ttl wait owner renew enforce if_lost retry_delay name max_hold hold_at_least lock_delay metadata"
+    return _check_options(**dict(zip(names.split(), options, strict=True)))
+
+
+def _check_options(
+    *,
+    margin: float,
+    ttl: object,
+    wait: object,
+    owner: object,
+    renew: bool | None,
+    enforce: bool,
+    if_lost: object,
+    max_hold: object,
+    hold_at_least: object,
+    lock_delay: object,
+    metadata: str,
+    retry_delay: object,
+    name: str | None,
 ) -> Recipe:
     checked_ttl, checked_wait = check_ttl(ttl, margin=margin), check_wait(wait)
     if if_lost not in ("raise", "return"):
@@ -145,7 +133,6 @@ def _check_options(
             hint="raise ttl or lower wait",
         )
     return Recipe(
-        key=key,
         ttl=checked_ttl,
         wait=checked_wait,
         owner=check_owner(owner),
@@ -236,13 +223,6 @@ def _describe(key: str, holder: Status | None) -> str:
         f"{key!r} is held by {shown(holder.held_by or 'somebody else')}{owner}; "
         f"its lease ends in {holder.expires_in or 0.0:.1f} s unless renewed"
     )
-
-
-@functools.lru_cache(maxsize=256)  # most recipes of a program differ in nothing but their keys
-def _terms(pid: int, metadata: str, *, max_hold: float, hold_at_least: float, lock_delay: float) -> Terms:
-    held_by, process_metadata = _this_process(pid)
-    whole = process_metadata if metadata == "{}" else f"{process_metadata[:-1]}, {metadata[1:]}"
-    return Terms(max_hold, hold_at_least, lock_delay, held_by, whole)
 
 
 @functools.lru_cache(maxsize=1)

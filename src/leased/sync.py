@@ -36,6 +36,7 @@ class Locks:
         self._target = target
         self._store = store
         self._opening = PerProcess(functools.partial(_open, target, store))
+        self._client = self._opening.get
         self._opening.get()
 
     def lock(
@@ -64,8 +65,8 @@ class Locks:
         `lock_delay`: it stays closed so long after a lease that ended without release. `metadata`: at most 1 KiB, shown
         to anyone. `retry_delay`: between polls. `name`: a label for metrics. Raises `InvalidRequest`.
         """
+        check_key(key)
         recipe = make_recipe(
-            key,
             margin=self._target.options.clock_margin,
             ttl=ttl,
             wait=wait,
@@ -80,7 +81,7 @@ class Locks:
             retry_delay=retry_delay,
             name=name,
         )
-        return Lock(self._itself, recipe)
+        return Lock(self._itself, recipe, key=key)
 
     def status(self, key: str) -> Status:
         """What anyone may see of a key: advice, not a test."""
@@ -126,7 +127,7 @@ class Locks:
         if isinstance(outcome, Lost):
             error = lost_error(claim.key, outcome.reason)
             raise LockNotHeld(error.message, key=claim.key, reason=outcome.reason, hint="acquire it anew")
-        client.bare.add(outcome)
+        client.remember(outcome)
         if renew:
             client.keep(outcome, renewing=True)
         return Handle(client, outcome, None, scoped=False)
@@ -161,9 +162,6 @@ class Locks:
 
     def _itself(self) -> Locks:
         return self
-
-    def _client(self) -> Client:
-        return self._opening.get()
 
 
 def connect(

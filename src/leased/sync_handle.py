@@ -63,13 +63,14 @@ class Handle(HandleFacts):
     def release(self) -> Released:
         """Free the key. False with a reason (`not_holder`, `expired`, `already_released`) when there was nothing to
         free; never raises for a lost lease. Raises `StoreUnavailable` when there was no answer: call it again."""
-        if self._hold.keeper is not None:
-            self._hold.keeper.discard(self._hold)
+        client, hold = self._client, self._hold
+        if hold.keeper is not None:
+            hold.keeper.discard(hold)
         try:
-            return step(engine.release(self._client.store, self._client.env, self._hold))
+            return step(engine.release(client.store, client.env, hold))
         finally:
-            if self._client.env.closed:
-                _close_if_last(self._client)
+            if client.env.closed:
+                _close_if_last(client)
 
     def hand_over(self) -> str:
         """The handle as text, for `restore` elsewhere; here the lease is lost (`handed_over`): neither renewed nor
@@ -318,7 +319,7 @@ def acquire(
         if scope is not None:
             scope.handle = handle
         else:
-            client.bare.add(outcome)
+            client.remember(outcome)
             if recipe.renew:
                 client.keep(outcome, renewing=True)
         return handle

@@ -15,7 +15,7 @@ from leased.checks import Duration, check_wait
 from leased.errors import InvalidRequest
 from leased.interrupt import BodyInterrupted, spared
 from leased.model import Contended
-from leased.recipe import ClaimMaker, Recipe, key_maker, not_acquired
+from leased.recipe import Recipe, key_maker, not_acquired
 from leased.scope import Cancel, RunResult, being_left
 from leased.sync_handle import Handle, Scope, acquire
 
@@ -33,16 +33,16 @@ class Lock:
     `{names}` in the key are filled in from the call's arguments.
     """
 
-    def __init__(self, locks: Callable[[], Locks], recipe: Recipe) -> None:
+    def __init__(self, locks: Callable[[], Locks], recipe: Recipe, *, key: str) -> None:
         self._locks = locks
+        self._key = key
         self._recipe = recipe
-        self._claims = ClaimMaker(recipe)
         self._scopes: list[Scope] = []
 
     @property
     def key(self) -> str:
         """What it locks."""
-        return self._recipe.key
+        return self._key
 
     def acquire(
         self,
@@ -170,7 +170,7 @@ class Lock:
 
     def __reduce__(self) -> Any:
         """By its locks and its recipe: the copy holds nothing and connects on first use."""
-        return Lock, (self._locks, self._recipe)
+        return _remade, (self._locks, self._recipe, self._key)
 
     def _being_left(self) -> Scope:
         return being_left(self._scopes, context.entered_through(self, threading.get_ident()), key=self.key)
@@ -178,12 +178,13 @@ class Lock:
     def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
     ) -> Handle | Contended:
-        if self._recipe.enforce:
+        recipe = self._recipe
+        if recipe.enforce:
             raise InvalidRequest("enforce=True needs a body to interrupt", hint="use `with lock`, run() or a decorator")
-        claim = self._claims.claim(self._recipe.key, token=token, request_id=request_id)
+        claim = recipe.claim(self._key, token=token, request_id=request_id)
         client = self._locks()._client()
-        client.check_fits(self._recipe.ttl)
-        return acquire(client, self._recipe, claim, wait=wait, brought=token is not None, cancel=cancel)
+        client.check_fits(recipe.ttl)
+        return acquire(client, recipe, claim, wait=wait, brought=token is not None, cancel=cancel)
 
     def _scope(
         self,
@@ -194,7 +195,7 @@ class Lock:
         request_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> Scope:
-        claim = self._claims.claim(key, token=token, request_id=request_id)
+        claim = self._recipe.claim(key, token=token, request_id=request_id)
         client = self._locks()._client()
         client.check_fits(self._recipe.ttl)
         brought = token is not None
@@ -224,3 +225,7 @@ class Lock:
         if ending is not None:
             raise ending
         return RunResult(ran=True, value=value, lost=handle.lost, handle=handle)
+
+
+def _remade(locks: Callable[[], Locks], recipe: Recipe, key: str) -> Lock:
+    return Lock(locks, recipe, key=key)

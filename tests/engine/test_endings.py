@@ -244,7 +244,7 @@ def test_what_cannot_be_restored_says_why() -> None:
 
 def recipe(**terms: object) -> Recipe:
     """A recipe."""
-    return make_recipe("k", margin=0.02, **terms)  # type: ignore[arg-type]  # named terms
+    return make_recipe(margin=0.02, **terms)  # type: ignore[arg-type]  # named terms
 
 
 def plain_hold() -> Hold:

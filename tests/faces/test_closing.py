@@ -209,7 +209,7 @@ def test_closing_while_others_take_handles() -> None:
     """L11: handles that other threads take in the very moment of closing do not disturb it."""
     locks = leased.connect("memory:closing-while-others-take")
 
-    class Moving(weakref.WeakSet[Any]):
+    class Moving(set[weakref.ref[Any]]):
         """Changes while it is gone through for the first time, as a set to which another thread adds."""
 
         moved = False

@@ -112,8 +112,11 @@ class Pool(Generic[_C]):
         place = self._places.get(None if self._loop is None else self._loop())
         if place is None or place.waiting:
             return None
-        found = _last(place.idle)
-        if found is None or found.usable():
+        try:
+            found = place.idle.pop()
+        except IndexError:
+            return None
+        if found.usable():
             return found
         self.drop(found)
         return None
@@ -177,16 +180,15 @@ class Pool(Generic[_C]):
         """Back for the next caller."""
         with self._mutex.lock:
             place = self._places.get(None if self._loop is None else self._loop())
-            if self._closed or id(connection) in self._inherited:
-                place = None
-            elif place is not None and place.waiting:
+            if place is not None and not self._closed and not (self._inherited and id(connection) in self._inherited):
+                if not place.waiting:
+                    place.idle.append(connection)
+                    return
                 waiter = place.waiting.popleft()
                 waiter.connection = connection
                 waiter.signal.set()
-            elif place is not None:
-                place.idle.append(connection)
-        if place is None:
-            self._close(connection)
+                return
+        self._close(connection)
 
     def drop(self, connection: _C) -> None:
         """Close one that may not be used again: broken, or in the middle of an exchange that was given up."""

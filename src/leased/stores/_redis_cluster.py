@@ -60,9 +60,11 @@ class Cluster:
             for place, answer in enumerate(answers)
         ]
 
-    async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
+    async def one(
+        self, command: Command, *, asked_at: float, seconds: float, check: Callable[[], None] = nothing
+    ) -> Any:
         """See `Links`."""
-        (answer,) = await self.run([command], seconds=max(give_up_at - self._clock.now(), 0.0), check=check)
+        (answer,) = await self.run([command], seconds=seconds, check=check)
         if isinstance(answer, StoreUnavailable):
             raise answer
         return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from struct import Struct
@@ -69,14 +68,14 @@ class Commands:
     def __init__(self, names: Names, *, undoable: bool = False) -> None:
         self._names = names
         self._undoable = undoable
-        self._offset = _NO
+        self._place = lru_cache(maxsize=1024)(self._place_of)  # whoever has acquired releases: most keys come twice
         self.offset = 0
         self._packed = _PackedTerms(Claim("", "", 0.0))  # of the last claim; replaced whole, for there are threads
 
     def move(self, offset: int) -> None:
         """Set the offset."""
         self.offset = offset
-        self._offset = bulk(b"%d" % offset)
+        self._place.cache_clear()
 
     def of(self, operation: Operation) -> Command:
         """The command of an operation."""
@@ -130,9 +129,13 @@ class Commands:
         return self._command(STATUS, key, b"", asked=key)
 
     def _command(self, script: Script, key: str, rest: bytes, *, asked: Any) -> Command:
+        name, place = self._place(key)
+        return Command(script, name, data=script.by_hash + place + rest, asked=asked)
+
+    def _place_of(self, key: str) -> tuple[bytes, bytes]:
+        """The name of the record of a key, and with that what every command has after the script."""
         name = self._names.record(key)
-        data = b"%b$%d\r\n%b\r\n%b%b" % (script.by_hash, len(name), name, self._offset, rest)
-        return Command(script, name, data=data, asked=asked)
+        return name, b"$%d\r\n%b\r\n%b" % (len(name), name, bulk(b"%d" % self.offset))
 
 
 class _PackedTerms:
@@ -197,8 +200,11 @@ def _renewed(asked: tuple[str, str], reply: Any) -> Held | Lost:
 
 
 def _released(key: str, reply: Any) -> Released:
-    _check(key, reply, b"fnx")
-    return _RELEASED[reply[8:]]
+    outcome = _RELEASED.get(reply[8:])
+    if outcome is None:
+        _check(key, reply, b"fnx")
+        raise ValueError(reply[8:9])
+    return outcome
 
 
 def _abandoned(key: str, reply: Any) -> None:
@@ -268,14 +274,9 @@ def _owner(kept: bytes) -> str | None:
     return kept[1:].decode(errors="replace") if kept else None
 
 
-READINGS: dict[Script, Callable[[Any, Any], Any]] = {
-    ACQUIRE: _granted,
-    RENEW: _renewed,
-    LOOK: _renewed,
-    RELEASE: _released,
-    ABANDON: _abandoned,
-    FORCE_RELEASE: _forced,
-    STATUS: _seen,
-}
-"""What a reply says of what was asked, by script. They raise `StoreNotUsable` for a record that cannot be read, and one
-of `SENSELESS` for what is no reply to that."""
+ACQUIRE.reading = _granted
+RENEW.reading = LOOK.reading = _renewed
+RELEASE.reading = _released
+ABANDON.reading = _abandoned
+FORCE_RELEASE.reading = _forced
+STATUS.reading = _seen

@@ -31,6 +31,8 @@ _MOMENT = 0.05
 """Seconds for which `recv` waits by itself."""
 _LEAST = 0.001
 """Seconds: what a time-out of 0 would mean is not to wait at all, which is another kind of socket."""
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""Raised where one would have to wait before anything can be sent."""
 _CLOSED = "the server closed the connection"
 _TOO_MANY = "there were more answers than questions"
 _NO_TLS = "rediss:// needs a server port that speaks TLS; for one that does not write redis://"
@@ -104,11 +106,16 @@ class BlockingConnection:
         answers: list[Any] = []
         sent = 0
         try:
-            sent = self._send(data, give_up_at)
+            try:
+                sent = self._socket.send(data, self._at_once)
+            except _LATER:
+                sent = 0
             while sent < len(data):
                 sent += self._send(data[sent:], give_up_at)
             if self._at_once and seconds > _MOMENT:
                 self._read(answers, 0)
+                if len(answers) == count:
+                    return answers
             while len(answers) < count:
                 if not self._poll.poll(max(give_up_at - now(), 0.0) * 1000.0):
                     raise TimeoutError
@@ -151,7 +158,7 @@ class BlockingConnection:
         """How much of it was sent; nothing while the other side takes nothing."""
         try:
             return self._socket.send(data, self._at_once)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as wait:
+        except _LATER as wait:
             reading = isinstance(wait, ssl.SSLWantReadError)
             self._wait(give_up_at, for_what=select.POLLIN if reading else select.POLLOUT)
             return 0

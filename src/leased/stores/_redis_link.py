@@ -64,8 +64,10 @@ class Links(Protocol):
         """
         ...
 
-    async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
-        """As `run`, for one command. A failure is raised."""
+    async def one(
+        self, command: Command, *, asked_at: float, seconds: float, check: Callable[[], None] = nothing
+    ) -> Any:
+        """As `run`, for one command, with the time counted from `asked_at`, which is now. A failure is raised."""
         ...
 
     async def primaries(self, *, seconds: float) -> Sequence[Link]:
@@ -100,19 +102,21 @@ class Link:
         """See `Links`."""
         return self._told(await self.answers(commands, seconds=seconds, check=check))
 
-    async def one(self, command: Command, *, give_up_at: float, check: Callable[[], None] = nothing) -> Any:
+    async def one(
+        self, command: Command, *, asked_at: float, seconds: float, check: Callable[[], None] = nothing
+    ) -> Any:
         """See `Links`. This is what nearly every call is: each step counts."""
         connection = None if self._confirmations or check is not nothing else self._pool.idle()
         if connection is None:
-            answers = await self.answers([command], seconds=give_up_at - self._clock.now(), check=check)
+            answers = await self.answers([command], seconds=seconds, check=check)
         else:
             try:
-                answers = await connection.exchange(command.data, count=1, seconds=give_up_at - self._clock.now())
+                answers = await connection.exchange(command.data, count=1, seconds=seconds)
             except Cut as cut:
                 self._pool.drop(connection)
                 if cut.sent:
                     raise cut_off(cut, self._address.shown) from cut
-                answers = await self.answers([command], seconds=give_up_at - self._clock.now())
+                answers = await self.answers([command], seconds=asked_at + seconds - self._clock.now())
             except BaseException:
                 self._pool.drop(connection)
                 raise
@@ -121,7 +125,7 @@ class Link:
                     self._pool.give(connection)
                     return answers[0]
                 self._give_back(connection, answers)
-                answers = await self._teach(answers, [command], give_up_at=give_up_at)
+                answers = await self._teach(answers, [command], give_up_at=asked_at + seconds)
         (answer,) = self._told(answers)
         if isinstance(answer, StoreUnavailable):
             raise answer

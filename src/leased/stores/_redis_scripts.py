@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from hashlib import sha1
 from importlib.resources import files
 from struct import Struct
@@ -31,9 +32,13 @@ def _text(name: str) -> str:
 
 
 class Script:
-    """One script: `by_hash` and `by_text` are what comes before its key and arguments, of which there are `count`."""
+    """One script: `by_hash` and `by_text` are what comes before its key and arguments, of which there are `count`.
 
-    __slots__ = ("by_hash", "by_text")
+    `reading` is what an answer says of what was asked. It raises `StoreNotUsable` for a record that cannot be read, and
+    one of `SENSELESS` for what is no answer to that.
+    """
+
+    reading: Callable[[Any, Any], Any]
 
     def __init__(self, name: str, *, count: int) -> None:
         text = _text(name).encode()
@@ -48,14 +53,13 @@ class Command:
     `asked` is for whoever reads the answer; `undo` is what takes a grant back.
     """
 
-    __slots__ = ("asked", "data", "name", "script", "undo")
+    undo: Command | None = None
 
     def __init__(self, script: Script, name: bytes, *, data: bytes, asked: Any) -> None:
         self.script = script
         self.name = name
         self.data = data
         self.asked = asked
-        self.undo: Command | None = None
 
     @property
     def lasts(self) -> bool:

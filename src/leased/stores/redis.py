@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import (
@@ -23,7 +23,7 @@ from leased.store import Bell, Outcome, again
 from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
-from leased.stores._redis_commands import READINGS, Commands
+from leased.stores._redis_commands import Commands
 from leased.stores._redis_failures import SENSELESS, refused, senseless
 from leased.stores._redis_feed import connect_feed
 from leased.stores._redis_link import Link, Linking, Links, nothing
@@ -99,16 +99,19 @@ class RedisStore:
 
     async def acquire(self, claim: Claim, *, timeout: float) -> Held | Contended:
         """See `leased.store`."""
-        return cast("Held | Contended", await self._ask(self._commands.acquire(claim), timeout=timeout))
+        granted: Held | Contended = await self._ask(self._commands.acquire(claim), timeout=timeout)
+        return granted
 
     async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
         """See `leased.store`."""
         command = self._commands.renew(key, token, ttl=ttl, number=number)
-        return cast("Held | Lost", await self._ask(command, timeout=timeout))
+        renewed: Held | Lost = await self._ask(command, timeout=timeout)
+        return renewed
 
     async def release(self, key: str, token: str, *, late: bool = False, timeout: float) -> Released:
         """See `leased.store`."""
-        return cast("Released", await self._ask(self._commands.release(key, token, late=late), timeout=timeout))
+        released: Released = await self._ask(self._commands.release(key, token, late=late), timeout=timeout)
+        return released
 
     async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """See `leased.store`."""
@@ -116,15 +119,18 @@ class RedisStore:
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
         """See `leased.store`."""
-        return cast("Held | Lost", await self._ask(self._commands.look(key, token), timeout=timeout))
+        found: Held | Lost = await self._ask(self._commands.look(key, token), timeout=timeout)
+        return found
 
     async def status(self, key: str, *, timeout: float) -> Status:
         """See `leased.store`."""
-        return cast("Status", await self._ask(self._commands.status(key), timeout=timeout))
+        status: Status = await self._ask(self._commands.status(key), timeout=timeout)
+        return status
 
     async def force_release(self, key: str, *, fencing_token: int | None = None, timeout: float) -> bool:
         """See `leased.store`."""
-        return cast("bool", await self._ask(self._commands.force_release(key, fencing_token), timeout=timeout))
+        ended: bool = await self._ask(self._commands.force_release(key, fencing_token), timeout=timeout)
+        return ended
 
     async def many(self, operations: Sequence[Operation], *, timeout: float) -> Sequence[Outcome]:
         """See `leased.store`: all are sent in one go, but what names one key again goes in the next, for a server that
@@ -218,11 +224,11 @@ class RedisStore:
     async def _ask(self, command: Command, *, timeout: float) -> Any:
         asked_at = self._clock.now()
         check = self._standing.check if self._requires and command.grants else nothing
-        answer = await self._links.one(command, give_up_at=asked_at + timeout, check=check)
+        answer = await self._links.one(command, asked_at=asked_at, seconds=timeout, check=check)
         if asked_at >= self._compare_at:
             self._compare(answer, asked_at)
         try:
-            return READINGS[command.script](command.asked, answer)
+            return command.script.reading(command.asked, answer)
         except SENSELESS as error:
             raise senseless(self._address.shown) from error
 
@@ -231,7 +237,7 @@ class RedisStore:
         if isinstance(answer, StoreUnavailable):
             return answer
         try:
-            return READINGS[command.script](command.asked, answer)
+            return command.script.reading(command.asked, answer)
         except LeasedError as error:
             return error
         except SENSELESS:

@@ -3,6 +3,7 @@
 local function mark(ended, reason)
   reason = marked(ended) or reason
   local before = last_mark
+  gone = gone or {}
   last_mark, marks_until = before + 1, math.max(marks_until, now + REPLAY)
   for number = first_mark, math.min(first_mark + 1, before) do
     local old = redis.call('HGET', KEYS[1], number)

@@ -24,7 +24,7 @@ local readable, known, live, format = true, false, false, nil
 local token, owner, seen = '', '', ''  -- whose lease it is, and what others may see of him, as he packed it
 local fence, renewal, acquired, expires, free, deadline, ttl, at_least, delay = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local late, forced, first_mark, last_mark, marks_until = 0, 0, 1, 0, 0
-local fresh, gone = {}, {}  -- fields of marks to write and to drop
+local fresh, gone  -- fields of marks to write and to drop, once there are any
 
 if type(text) == 'table' then
   if string.sub(text['err'], 1, 9) ~= 'WRONGTYPE' then redis.call('GET', KEYS[1]) end

@@ -169,7 +169,7 @@ CLIENT_BUGS = (
             _ENGINE,
             "acquire",
             "        place.leave()\n        await asking.settle()\n",
-            "        if hold := await asking.attempt(timeout=1.0): return hold\n        place.leave()\n",
+            "        if got := await asking.attempt(asked_at=started, timeout=1): return got\n        place.leave()\n",
         ),
     ),
     _bug(
@@ -224,7 +224,7 @@ CLIENT_BUGS = (
     _bug(
         "all who wait ask",
         "LIVE6",
-        (_QUEUE, "Place.may_ask", "lines._front(self._line) is not self", "False"),
+        (_QUEUE, "Place.may_ask", "lines._front(line) is not self", "False"),
     ),
     _bug(
         "a barred waiter bars the line",
@@ -235,6 +235,7 @@ CLIENT_BUGS = (
         "a running block is re-taken from inside",
         "O1",
         (_QUEUE, "Lines._barred", "is not place", "is None"),
+        (_QUEUE, "Place.may_ask", "owner), self) is not self", "owner), self) is None"),
     ),
     _bug(
         "the watch outlives the line",
