@@ -117,6 +117,7 @@ class _Asking:
     waited = 0.0
     refused = False
     spent = False
+    _heard = 0  # how often the store said that this token holds the key
     _owed = False  # whether the store may hold, or come to hold, something for this token without our knowing
 
     def __init__(self, store: Store, env: Env, claim: Claim, *, brought: bool) -> None:
@@ -135,6 +136,7 @@ class _Asking:
         try:
             outcome = await self.store.acquire(claim, timeout=timeout)
             if isinstance(outcome, Held):
+                self._heard += 1
                 hold = Hold(outcome.lease, asked_at, claim=claim, margin=env.margin)
                 if env.clock.now() < hold.valid_until:
                     return hold
@@ -173,10 +175,15 @@ class _Asking:
             raise self.problem  # a waiter that met limits only ran out of time
 
     async def settle(self) -> None:
-        """Hand back what is owed, whatever becomes of the caller."""
+        """Hand back what is owed, whatever becomes of the caller.
+
+        A grant that was dead on arrival is handed back only if nobody else was told of it: who brought the token may
+        have asked with it before, and believe in that answer.
+        """
         if self._owed:
             store, env, claim = self.store, self.env, self.claim
-            await shielded(env.clock, lambda: hand_back(store, env, claim))
+            heard = self._heard if self._brought and self._heard else None
+            await shielded(env.clock, lambda: hand_back(store, env, claim, heard=heard))
 
     def _spend(self) -> None:
         """Go on with a new token, unless the caller chose it; hand back at once what is owed: it may be in our way."""

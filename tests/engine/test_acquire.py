@@ -188,6 +188,21 @@ def test_a_dead_grant_of_a_callers_own_token_ends_the_acquire() -> None:
     assert not rig.held()
 
 
+def test_a_dead_grant_of_a_token_that_is_held_takes_nothing_away() -> None:
+    """SAFE1, O5: who asks again with the token of a hold, and is answered too late, still has that hold: what it was
+    told before is not handed back, or somebody else could have the key while it believes."""
+    rig = Rig()
+    claim = claim_on(ttl=2.0)
+    first = rig.run(rig.acquire(claim, brought=True), until=rig.timeline.now)
+    rig.store.delay("acquire", 1.2)
+    rig.pass_time(0.1)
+    assert isinstance(rig.run(rig.acquire(claim, brought=True), until=1.5), Contended)
+    assert rig.timeline.now < first.valid_until
+    assert rig.held()
+    rig.pass_time(0.6)
+    assert not rig.held()
+
+
 def test_an_ended_token_is_replaced_unless_it_is_the_callers_own() -> None:
     """O5: a token that had its lease is refused for good: the engine goes on with a new one, or ends."""
     rig = Rig()

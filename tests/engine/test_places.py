@@ -22,8 +22,9 @@ def waiter(rig: Rig, *, wait: float = 600.0, **how: Any) -> Task:
 def place_in(rig: Rig, *, waiting: bool = True, owner: str | None = None, cancelled: bool | None = None) -> Place:
     """A place of its own, in the line if it waits."""
     ended = None if cancelled is None else (lambda: cancelled)
-    place = rig.env.lines.place(claim_on(owner=owner), clock=rig.clock, waiting=waiting, cancelled=ended)
-    place.join()
+    place = Place(rig.env.lines, claim_on(owner=owner), clock=rig.clock, waiting=waiting, cancelled=ended)
+    if waiting:
+        place.join()
     return place
 
 

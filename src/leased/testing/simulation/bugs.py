@@ -153,7 +153,7 @@ CLIENT_BUGS = (
         (
             _ENGINE,
             "_Asking.settle",
-            "await shielded(env.clock, lambda: hand_back(store, env, claim))",
+            "await shielded(env.clock, lambda: hand_back(store, env, claim, heard=heard))",
             "await hand_back(store, env, claim)",
         ),
     ),
