@@ -65,9 +65,12 @@ class App:
         self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further, description)
         self._description = b""
         self._ways: dict[bytes, dict[str, _Way]] = {}
+        self._straight: dict[tuple[str, bytes], _Way] = {}
         for route in self.routes:
             counts = service.metrics.route(f"{route.method} {route.path}")
-            self._ways.setdefault(route.path.encode(), {})[route.method] = _Way(route, counts, open_to_all=self._open)
+            way = _Way(route, counts, open_to_all=self._open)
+            self._ways.setdefault(route.path.encode(), {})[route.method] = way
+            self._straight[route.method, route.path.encode()] = way
         self._elsewhere = service.metrics.route("other")
         self._hops = settings.proxy_hops
         self._logs = settings.log_requests
@@ -115,6 +118,9 @@ class App:
 
     def _way(self, scope: Any) -> _Way:
         """Where a request goes. The path counts as it was sent: no other spelling of it leads anywhere."""
+        straight = self._straight.get((scope["method"], scope.get("raw_path")))
+        if straight is not None:
+            return straight
         ways = self._ways.get(scope.get("raw_path") or scope["path"].encode())
         if ways is None:
             raise Refused(404, "there is nothing at this path", hint="see /openapi.json")

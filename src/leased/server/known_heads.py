@@ -41,14 +41,16 @@ class KnownHeads:
     def find(self, data: bytes) -> tuple[dict[str, Any], bytes] | None:
         """Scope and body, if these bytes are one whole request with such a head, and no more."""
         known = self._known.get(data[: data.find(b"\r\n")])
-        if known is None or not data.startswith(known.before):
+        if known is None:
             return None
-        end = data.find(b"\r\n", len(known.before))
-        length, begin = data[len(known.before) : end], end + len(known.after)
-        if data[end:begin] != known.after or length != b"%d" % (len(data) - begin):
+        before, after, same, fields, head = known
+        at = len(before)
+        end = data.find(b"\r\n", at)
+        begin = end + len(after)
+        length, body = data[at:end], data[begin:]
+        if not data.startswith(before) or data[end:begin] != after or length != b"%d" % len(body):
             return None
-        scope = {**known.scope, "headers": [*known.fields, (_LENGTH, length)], "leased.head": known.head}
-        return scope, data[begin:]
+        return {**same, "headers": [*fields, (_LENGTH, length)], "leased.head": head}, body
 
     def remember(self, data: bytes, scope: Mapping[str, Any]) -> None:
         """These bytes were one whole request, of which uvicorn made that scope, after which another one may follow."""
