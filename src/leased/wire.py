@@ -129,8 +129,13 @@ def _write_claim(claim: Claim, *, wait: float) -> Body:
     if terms.lock_delay:
         body["lockDelayMs"] = at_least(terms.lock_delay)
     if terms.metadata != "{}":
-        body["metadata"] = json.loads(terms.metadata)
+        body["metadata"] = _metadata_in(terms.metadata)
     return body
+
+
+@lru_cache(maxsize=64)  # a process has few, and puts one of them into each claim; nobody changes what is found
+def _metadata_in(text: str) -> Any:
+    return json.loads(text)
 
 
 def write_outcome(
