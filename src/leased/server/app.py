@@ -227,9 +227,9 @@ async def _read_body(head: Head, receive: Receive, scope: Any) -> bytes | bytear
         raise _too_long()
     direct = scope.get("leased.connection")
     if direct is not None:
-        body: bytearray | None = direct[0].take_body(direct[1])
-        if body is not None:
-            return body
+        whole: bytearray | None = direct[0].take_body(direct[1])
+        if whole is not None:
+            return whole
     body, more = bytearray(), True
     while more:
         message = await receive()
