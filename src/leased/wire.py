@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
 from leased.errors import (
@@ -77,7 +78,14 @@ def at_most(seconds: float) -> int:
 
 def instant(seconds: float) -> str:
     """An instant, given in seconds since the epoch, as text; for display only."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second = math.floor(seconds)
+    more, part = divmod(round((seconds - second) * 1_000_000), 1_000_000)
+    return f"{_whole_second(second + more)}.{part // 1000:03d}Z"
+
+
+@lru_cache(maxsize=256)  # those that are shown at the same time are few
+def _whole_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:-6]
 
 
 def name_of(operation: Operation) -> str:
@@ -121,8 +129,13 @@ def _write_claim(claim: Claim, *, wait: float) -> Body:
     if terms.lock_delay:
         body["lockDelayMs"] = at_least(terms.lock_delay)
     if terms.metadata != "{}":
-        body["metadata"] = json.loads(terms.metadata)
+        body["metadata"] = _metadata_in(terms.metadata)
     return body
+
+
+@lru_cache(maxsize=64)  # a process has few, and puts one of them into each claim; nobody changes what is found
+def _metadata_in(text: str) -> Any:
+    return json.loads(text)
 
 
 def write_outcome(

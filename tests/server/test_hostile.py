@@ -199,6 +199,19 @@ def test_an_idle_connection_may_ask_again_later(service: Running) -> None:
             time.sleep(1.0)
 
 
+def test_an_idle_connection_is_closed_in_the_end() -> None:
+    """After `idle_timeout`, counted from the last answer, also where a client's requests all begin the same."""
+    with (
+        running(idle_timeout=1) as service,
+        closing(socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE)) as idle,
+    ):
+        for _ in range(3):
+            idle.sendall(HEAD + LENGTH + b"\r\n" + BODY)
+            assert idle.recv(65_536).startswith(b"HTTP/1.1 200 ")
+            time.sleep(0.4)
+        assert idle.recv(1) == b""
+
+
 def resident() -> int:
     """Bytes of memory that this process occupies."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -49,6 +49,8 @@ def test_a_request_is_read_as_it_was_meant() -> None:
         b'{"key":"a","ttlMs":5,"ttlMs":1000}',
         b'{"key":"a","ttlMs":1000,"owner":"x","owner":null}',
         b'{"key":"a","ttlMs":1000,"metadata":{"x":1,"x":2}}',
+        b'{"key":"\\u0022\\u0022a","ttlMs":5,"ttlMs":1000}',  # as many quotation marks as if it came once
+        b'{"key":"a\\u0022\\u0022","ttlMs":1000,"metadata":{"x":1,"x":2}}',
         b'{"key":"a","ttlMs":1000,"metadata":{"deep":[{"x":1,"x":2}]}}',
     ],
 )

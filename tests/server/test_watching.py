@@ -172,6 +172,9 @@ class Doors:
     def __init__(self, closed: Action | None = None) -> None:
         self.closed = closed
 
+    def recall(self, authorization: str | None) -> Principal | None:
+        return None
+
     async def identify(self, authorization: str | None, *, peer: str) -> Principal:
         return Principal(project="p", kind="member", id="ada")
 

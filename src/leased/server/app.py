@@ -38,13 +38,13 @@ _CLOSE = (b"connection", b"close")
 class _Way:
     """A route as it is gone: with its reader made once, and its counts."""
 
-    __slots__ = ("action", "counts", "endless", "handler", "known", "query", "raw", "reader")
+    __slots__ = ("action", "counts", "endless", "handler", "identifies", "query", "raw", "reader")
 
-    def __init__(self, route: Route, counts: RouteCounts) -> None:
+    def __init__(self, route: Route, counts: RouteCounts, *, open_to_all: bool) -> None:
         self.handler = route.handler
         self.raw = route.raw
-        self.action: Action | None = route.action
-        self.known = route.known
+        self.identifies = route.known and not open_to_all  # who asks nobody need not be asked, on every request
+        self.action: Action | None = None if open_to_all else route.action
         self.endless = route.endless
         self.query = tuple(route.query)
         self.reader: Reader[Any] | None = None if route.request is None else Reader(route.request)
@@ -57,7 +57,7 @@ class App:
     def __init__(self, service: Service, *, further: Sequence[Route] = ()) -> None:
         self._service = service
         self._gate = service.gate
-        self._open = isinstance(service.gate, OpenGate)  # who asks nobody need not be asked, on every request
+        self._open = isinstance(service.gate, OpenGate)
         settings = service.settings
         description = Route(
             "GET", "/openapi.json", "This description", raw=self._describe, known=False, media_type="application/json"
@@ -65,9 +65,12 @@ class App:
         self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further, description)
         self._description = b""
         self._ways: dict[bytes, dict[str, _Way]] = {}
+        self._straight: dict[tuple[str, bytes], _Way] = {}
         for route in self.routes:
             counts = service.metrics.route(f"{route.method} {route.path}")
-            self._ways.setdefault(route.path.encode(), {})[route.method] = _Way(route, counts)
+            way = _Way(route, counts, open_to_all=self._open)
+            self._ways.setdefault(route.path.encode(), {})[route.method] = way
+            self._straight[route.method, route.path.encode()] = way
         self._elsewhere = service.metrics.route("other")
         self._hops = settings.proxy_hops
         self._logs = settings.log_requests
@@ -76,12 +79,10 @@ class App:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request, or the life of the service."""
-        if scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._live(receive, send)
-
-    async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._live(receive, send)
+            return
         started = perf_counter()
         call = Call(LOCAL, receive)
         way: _Way | None = None
@@ -117,6 +118,9 @@ class App:
 
     def _way(self, scope: Any) -> _Way:
         """Where a request goes. The path counts as it was sent: no other spelling of it leads anywhere."""
+        straight = self._straight.get((scope["method"], scope.get("raw_path")))
+        if straight is not None:
+            return straight
         ways = self._ways.get(scope.get("raw_path") or scope["path"].encode())
         if ways is None:
             raise Refused(404, "there is nothing at this path", hint="see /openapi.json")
@@ -128,38 +132,28 @@ class App:
 
     async def _prepare(self, way: _Way, call: Call, scope: Any) -> None:
         """Read the request, find out who asks, and whether he may."""
-        head = Head(scope["headers"])
+        head = scope.get("leased.head") or Head(scope["headers"])
         if self._checks_host and head.host_name() not in self._hosts:
             raise Refused(421, "the service was called by a name that is not its own", hint="set allowed_hosts")
         call.authorization = head.authorization
-        if way.known and not self._open:
-            call.peer = peer_of(scope, head, hops=self._hops)
-            call.principal = await self._gate.identify(head.authorization, peer=call.peer)
+        if way.identifies:
+            principal = None if way.endless else self._gate.recall(head.authorization)
+            if principal is None:
+                call.peer = peer_of(scope, head, hops=self._hops)
+                principal = await self._gate.identify(head.authorization, peer=call.peer)
+            call.principal = principal
         try:
-            await self._read(way, call, head=head, query=scope["query_string"])
+            if way.reader is not None:
+                call.request = way.reader.read(await _read_body(head, call.receive, scope))
+            if scope["query_string"]:
+                call.query = read_query(scope["query_string"], known=way.query)
         except LeasedError:
-            if way.known and not self._open:
+            if way.identifies:
                 self._gate.spend(call.principal)
             raise
-        if way.action is not None and not self._open:
+        if way.action is not None:
             key = call.query.get("key", "") if call.request is None else call.request.key
             await self._admit(call.principal, way.action, key)
-
-    async def _read(self, way: _Way, call: Call, *, head: Head, query: bytes) -> None:
-        """Read body and query."""
-        if way.reader is not None:
-            head.check_json()
-            if head.length is not None and head.length > MAX_BODY:
-                raise _too_long()
-            message = await call.receive()
-            if message["type"] == "http.disconnect":
-                raise Disconnected
-            body = message["body"]
-            if message.get("more_body") or len(body) > MAX_BODY:
-                body = await _read_rest(call.receive, body)
-            call.request = way.reader.read(body)
-        if query:
-            call.query = read_query(query, known=way.query)
 
     async def _admit(self, principal: Principal, action: Action, key: str) -> None:
         if self._open:
@@ -226,17 +220,26 @@ class App:
         log.info("%s", _encode(line).decode())
 
 
-async def _read_rest(receive: Receive, begun: bytes) -> bytearray:
+async def _read_body(head: Head, receive: Receive, scope: Any) -> bytes | bytearray:
     """The whole body; `Refused` as soon as it is too long, `Disconnected` if the client goes before its end."""
-    body = bytearray(begun)
-    while len(body) <= MAX_BODY:
+    head.check_json()
+    if head.length > MAX_BODY:
+        raise _too_long()
+    direct = scope.get("leased.connection")
+    if direct is not None:
+        whole: bytearray | None = direct[0].take_body(direct[1])
+        if whole is not None:
+            return whole
+    body, more = bytearray(), True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
         body += message["body"]
-        if not message.get("more_body") and len(body) <= MAX_BODY:
-            return body
-    raise _too_long()
+        if len(body) > MAX_BODY:
+            raise _too_long()
+        more = message.get("more_body", False)
+    return body
 
 
 def _too_long() -> Refused:

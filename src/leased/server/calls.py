@@ -25,21 +25,13 @@ class Call:
 
     __slots__ = ("authorization", "peer", "principal", "query", "receive", "request")
 
-    def __init__(
-        self,
-        principal: Principal,
-        receive: Receive,
-        *,
-        request: Any = None,
-        query: Mapping[str, str] = NO_QUERY,
-        authorization: str | None = None,
-    ) -> None:
-        """`request` is the body as a value, or `None` where the route has none."""
+    def __init__(self, principal: Principal, receive: Receive) -> None:
+        """`request` becomes the body as a value; it stays `None` where the route has none."""
         self.principal = principal
         self.receive = receive
-        self.request = request
-        self.query = query
-        self.authorization = authorization
+        self.request: Any = None
+        self.query: Mapping[str, str] = NO_QUERY
+        self.authorization: str | None = None
         self.peer = ""
 
 

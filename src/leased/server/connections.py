@@ -8,8 +8,9 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from leased.server.known_heads import KnownHeads
 from leased.server.requests import MAX_BODY
 from leased.server.settings import Settings
 
@@ -60,9 +61,35 @@ class Connections:
         for late in [one for one in self._open if one.deadline < now]:
             late.deadline = math.inf
             late.transport.abort()
+        for idle in [one for one in self._open if one.idle_until < now]:
+            idle.idle_until = math.inf
+            idle.transport.close()
         self._looking = bool(self._open)
         if self._looking:
             loop.call_later(_LOOK_EVERY, self._look, loop)
+
+
+class _Exchange(RequestResponseCycle):
+    """One request and its answer, as uvicorn has it, begun with a request that is whole."""
+
+    disconnected = waiting_for_100_continue = response_started = response_complete = more_body = False
+    keep_alive = True
+    chunked_encoding = None
+    expected_content_length = 0
+
+    def __init__(self, connection: Connection, scope: Any, body: bytes) -> None:
+        """It keeps no more of the connection than uvicorn's does."""
+        self.scope = scope
+        self.transport = connection.transport
+        self.flow = connection.flow
+        self.logger = connection.logger
+        self.access_logger = connection.access_logger
+        self.access_log = connection.access_log
+        self.default_headers = connection.server_state.default_headers
+        self.on_response = connection.on_response_complete
+        self.body = bytearray(body)
+        self.message_event = asyncio.Event()
+        self.message_event.set()
 
 
 class Connection(HttpToolsProtocol):
@@ -74,8 +101,12 @@ class Connection(HttpToolsProtocol):
         self._all = all_of_them
         self._in_head = self._in_request = False
         self._head_size = 0
+        self._arrived = 0  # bytes, as many as the head that is being read has at the most
+        self._begun = 0  # requests in the bytes that are being read
         self._running: Any = None
+        self._heads = KnownHeads()
         self.deadline = math.inf
+        self.idle_until = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request; a client that vanishes without a word is noticed."""
@@ -103,6 +134,15 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read on. A request that is not whole yet has until its deadline."""
+        rests = not self._in_request and not self._works() and not self.transport.is_closing()
+        if rests and (known := self._heads.find(data)) is not None:
+            self.deadline = self.idle_until = math.inf
+            self.cycle = _Exchange(self, *known)
+            self._start_asgi_task(self.cycle, self.app)
+            return
+        self.idle_until = math.inf
+        self._begun = 0
+        self._arrived = self._arrived + len(data) if self._in_head else len(data)
         if self._in_head:
             self._head_size += len(data)
         super().data_received(data)
@@ -114,6 +154,8 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         elif self.pipeline:
             self.flow.resume_reading()  # or the end of the connection would not be noticed
+        elif rests and self._begun == 1 and not self._in_request and self.cycle.keep_alive:
+            self._heads.remember(data, self.scope)
 
     def _works(self) -> bool:
         return self._running is not None and not self._running.response_complete
@@ -122,6 +164,18 @@ class Connection(HttpToolsProtocol):
         self._running = cycle
         cycle.scope["leased.connection"] = self, cycle
         super()._start_asgi_task(cycle, app)
+
+    def take_body(self, cycle: Any) -> bytearray | None:
+        """The body of a request, instead of the message that brings it; `None` where there is more to come, or to say.
+
+        What the client does next is received as if the message had been.
+        """
+        if cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue or len(cycle.body) > MAX_BODY:
+            return None
+        body: bytearray = cycle.body
+        cycle.body = bytearray()
+        cycle.message_event.clear()
+        return body
 
     def answer(self, cycle: Any, body: bytes) -> bool:
         """Answer 200 with JSON in one piece, where nothing is in the way; false where uvicorn has to do it.
@@ -140,9 +194,21 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
+    def on_response_complete(self) -> None:
+        """It may rest now, for a while: as uvicorn does it, but without a timer of its own for each request."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.idle_until = self.loop.time() + self.timeout_keep_alive
+
     def on_message_begin(self) -> None:
         """A request begins."""
         self._in_head = self._in_request = True
+        self._begun += 1
         self._head_size = 0
         super().on_message_begin()
 
@@ -150,7 +216,10 @@ class Connection(HttpToolsProtocol):
         """Its head is there; refused if it is too long."""
         self._in_head = False
         self.deadline = math.inf  # the body has its own time
-        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD:
+        length = self._arrived  # at the most
+        if length > MAX_HEAD:
+            length = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if length > MAX_HEAD:
             raise ValueError("the head of the request is too long")  # uvicorn answers 400 and closes
         super().on_headers_complete()
 

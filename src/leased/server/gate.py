@@ -152,9 +152,9 @@ class _Memory(Generic[_T]):
 
     def _within(self, name: Any, seconds: float) -> _T | None:
         found = self._known.get(name)
-        if found is None or self._now() >= found.at + seconds or self._wall() >= found.until:
+        if found is None or self._now() >= found.at + seconds:
             return None
-        return found.value
+        return None if found.until < math.inf and self._wall() >= found.until else found.value
 
 
 class AccessGate:
@@ -193,9 +193,13 @@ class AccessGate:
         self._principals: _Memory[Principal] = _Memory(now=now, wall=wall, grace=grace)
         self._rules: _Memory[Mapping[str, Rule]] = _Memory(now=now, wall=wall, grace=grace)
 
+    def recall(self, authorization: str | None) -> Principal | None:
+        """See `Gate`."""
+        return self._principals.get(_name_of(authorization))
+
     async def identify(self, authorization: str | None, *, peer: str) -> Principal:
         """See `Gate`. A valid credential is never refused for the failures of others at its address."""
-        name = hashlib.sha256((authorization or "").encode(errors="surrogatepass")).digest()
+        name = _name_of(authorization)
         known = self._principals.get(name)
         if known is not None:
             return known
@@ -322,6 +326,11 @@ class AccessGate:
             f"{principal.name} may not {what.format(key=repr(shown(key)))} in the project {principal.project}",
             hint=hint,
         )
+
+
+def _name_of(authorization: str | None) -> bytes:
+    """By which a credential is remembered, so that nothing of it is."""
+    return hashlib.sha256((authorization or "").encode(errors="surrogatepass")).digest()
 
 
 def _usable(rule_set: RuleSet) -> Mapping[str, Rule]:

@@ -34,7 +34,7 @@ class Head:
         self.content_type = b""
         self.host = b""
         self.forwarded = b""
-        self.length: int | None = None
+        self.length = 0  # of the body, where that is known
         for name, value in headers:
             if name == b"authorization":
                 if self.authorization is not None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -64,6 +65,7 @@ Admit: TypeAlias = Callable[[Principal, Action, str], Awaitable[None]]
 
 _Outcome: TypeAlias = Held | Contended | Lost | Released | None
 
+_encode = msgspec.json.Encoder().encode
 _DEFAULT_PAGE = 100
 _PAGE_QUERY = {"prefix": "", "after": "", "limit": str(_DEFAULT_PAGE)}
 
@@ -284,11 +286,10 @@ class LockOperations:
         key, ttl, token, owner = request.key, request.ttl_ms / 1000.0, request.token, request.owner
         self._policies.check_key(principal, key)
         self._policies.check_ttl(principal, ttl)
-        hold_at_least = 0.0 if request.hold_at_least_ms is UNSET else request.hold_at_least_ms / 1000.0
-        lock_delay = 0.0 if request.lock_delay_ms is UNSET else request.lock_delay_ms / 1000.0
+        hold_at_least, lock_delay = request.hold_at_least_ms or 0, request.lock_delay_ms or 0
         if hold_at_least or lock_delay:
-            self._policies.check_terms(principal, hold_at_least=hold_at_least, lock_delay=lock_delay)
-        client = "" if request.client is UNSET else request.client
+            self._policies.check_terms(principal, hold_at_least=hold_at_least / 1000.0, lock_delay=lock_delay / 1000.0)
+        local = principal.kind == "local"
         late = request.late
         return Claim(
             stored_key(principal, key) if principal.project else key,
@@ -297,11 +298,11 @@ class LockOperations:
             None if owner is UNSET else stored_owner(principal, owner),
             None if request.request_id is UNSET else request.request_id,
             _terms(
-                DEFAULT_MAX_HOLD if request.max_hold_ms is UNSET else request.max_hold_ms / 1000.0,
+                request.max_hold_ms or None,
                 hold_at_least,
                 lock_delay,
-                client if principal.kind == "local" else principal.name,
-                "{}" if request.metadata is UNSET else _write_metadata(request.metadata),
+                (request.client or "") if local else principal.name,
+                "{}" if request.metadata is UNSET else _metadata_text(_encode(request.metadata)),
             ),
             token is not UNSET if late is UNSET else late,
         )
@@ -382,11 +383,15 @@ _WORDS: dict[type, str] = {Held: "held", Contended: "contended", Lost: "lost", t
 
 
 @lru_cache(maxsize=1024)
-def _terms(max_hold: float, hold_at_least: float, lock_delay: float, held_by: str, metadata: str) -> Terms:
-    return Terms(max_hold, hold_at_least, lock_delay, held_by, metadata)
+def _terms(max_hold: int | None, hold_at_least: int, lock_delay: int, held_by: str, metadata: str) -> Terms:
+    """The terms that a request sets, in milliseconds."""
+    longest = DEFAULT_MAX_HOLD if max_hold is None else max_hold / 1000.0
+    return Terms(longest, hold_at_least / 1000.0, lock_delay / 1000.0, held_by, metadata)
 
 
-def _write_metadata(metadata: dict[str, Any]) -> str:
+@lru_cache(maxsize=256)  # a client sends the same with each request
+def _metadata_text(encoded: bytes) -> str:
+    metadata = json.loads(encoded)
     check_depth(metadata)
     try:
         text = json.dumps(metadata, allow_nan=False)

@@ -56,6 +56,10 @@ LOCAL = Principal(project="", kind="local", id="")
 class Gate(Protocol):
     """Decides on every request, before a lock is touched: who it is, and whether he may do that, now."""
 
+    def recall(self, authorization: str | None) -> Principal | None:
+        """Who showed this `Authorization` header a moment ago, if that still holds; `None`: ask `identify`."""
+        ...
+
     async def identify(self, authorization: str | None, *, peer: str) -> Principal:
         """Who shows this `Authorization` header; `peer` is the address of the socket.
 
@@ -92,6 +96,10 @@ class Gate(Protocol):
 
 class OpenGate:
     """The gate of a service without credentials: everybody may do everything."""
+
+    def recall(self, authorization: str | None) -> Principal | None:
+        """See `Gate`: nothing is remembered."""
+        return None
 
     async def identify(self, authorization: str | None, *, peer: str) -> Principal:
         """See `Gate`: nobody in particular."""

@@ -64,7 +64,7 @@ def _refused(answer: Answer, body: Body | None, address: Address) -> LeasedError
 
 def _object_in(answer: Answer) -> dict[str, Any] | None:
     try:
-        body = json.loads(answer.body)
+        body = json.loads(answer.body.decode())
     except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict) else None

@@ -58,11 +58,11 @@ class Reading:
         self._check_incomplete()
         self._first = self._first or arrived[:_SHOWN]
         self.begun = True
-        view = memoryview(arrived)
-        while view:  # in pieces, for heads, lines of chunks and trailers have no bounds of their own
-            piece, view = view[:_MOST_HEAD], view[_MOST_HEAD:]
+        # In pieces, for heads, lines of chunks and trailers have no bounds of their own.
+        for begin in range(0, len(arrived), _MOST_HEAD):
+            piece = arrived[begin : begin + _MOST_HEAD]
             before = len(self._body)
-            self._read(bytes(piece))
+            self._read(piece)
             self._head_size = 0 if len(self._body) > before else self._head_size + len(piece)
             if self.answer is None and self._head_size > _MOST_HEAD:
                 raise NotHttp("it has a head, a line of a chunk or trailers that do not end")
@@ -138,8 +138,10 @@ class Reading:
         return b"content-length" in self._fields or b"transfer-encoding" in self._fields
 
     def _complete(self, *, keep: bool) -> None:
-        location, date = (self._fields.get(name, b"").decode("latin-1") for name in (b"location", b"date"))
-        self.answer = Answer(self._parser.get_status_code(), bytes(self._body), keep, location, date)
+        location, date = self._fields.get(b"location", b""), self._fields.get(b"date", b"")
+        self.answer = Answer(
+            self._parser.get_status_code(), bytes(self._body), keep, location.decode("latin-1"), date.decode("latin-1")
+        )
 
 
 class Requests:

@@ -151,12 +151,12 @@ class HttpStore:
         members: builtins.list[_Member] = []
         for place, operation in enumerate(operations):
             try:
-                members.append((place, operation, _packed(write_member(self._names.moved(operation)))))
+                members.append((place, operation, write_member(self._names.moved(operation))))
             except InvalidRequest as error:
                 outcomes[place] = error
-        for number, batch in enumerate(_batches(members)):
+        for number, (batch, text) in enumerate(_batches(members) if members else ()):
             try:
-                found = await self._send_batch(batch, give_up_at)
+                found = await self._send_batch(batch, give_up_at, text=text)
             except LeasedError as error:
                 if not number:
                     raise
@@ -187,9 +187,9 @@ class HttpStore:
             waits=wait > 0,
         )
 
-    async def _send_batch(self, members: Sequence[_Member], give_up_at: float) -> builtins.list[Outcome]:
+    async def _send_batch(self, members: Sequence[_Member], give_up_at: float, *, text: bytes) -> _Outcomes:
         try:
-            return await self._send_members(members, give_up_at)
+            return await self._send_members(members, give_up_at, text=text)
         except LeasedError as error:
             others = [member for member in members if not isinstance(member[1], Acquire)]
             unsure = isinstance(error, StoreUnavailable) and error.applied is not False
@@ -197,14 +197,14 @@ class HttpStore:
                 raise
             problem = error
         # Where the service gives less than grants need, what was held must still end.
-        found = iter(await self._send_members(others, give_up_at))
+        found = iter(await self._send_members(others, give_up_at, text=_batch_of(others)))
         return [problem if isinstance(operation, Acquire) else next(found) for _, operation, _ in members]
 
-    async def _send_members(self, members: Sequence[_Member], give_up_at: float) -> builtins.list[Outcome]:
+    async def _send_members(self, members: Sequence[_Member], give_up_at: float, *, text: bytes) -> _Outcomes:
         operations = [operation for _, operation, _ in members]
         return await self._post(
             "batch",
-            b'{"operations":[%b]}' % b",".join(text for _, _, text in members),
+            text,
             lambda body: read_outcomes(operations, body, read=self._names.outcome),
             timeout=max(give_up_at - self._clock.now(), 0.0),
             grants=any(isinstance(operation, Acquire) for operation in operations),
@@ -231,8 +231,10 @@ class HttpStore:
         return understand(answer, read, address=self._address)
 
 
-_Member = tuple[int, Operation, bytes]
-"""An operation of a batch: its place there, itself, and its text."""
+_Member = tuple[int, Operation, Body]
+"""An operation of a batch: its place there, itself, and how it is asked for."""
+
+_Outcomes = list[Outcome]
 
 
 def open(url: str, *, face: Face, options: Options) -> HttpStore:  # noqa: A001 (as every store module)
@@ -240,20 +242,23 @@ def open(url: str, *, face: Face, options: Options) -> HttpStore:  # noqa: A001 
     return HttpStore(read_address(url, options), face=face, options=options)
 
 
-def _batches(members: Sequence[_Member]) -> Iterator[Sequence[_Member]]:
-    """The members in their order, in parts that the service takes."""
-    batch: builtins.list[_Member] = []
-    size = 0
-    for member in members:
-        length = len(member[2]) + 1
-        if batch and (size + length > _MOST_BATCH or len(batch) == MOST_OPERATIONS):
-            yield batch
-            batch, size = [], 0
-        batch.append(member)
-        size += length
-    if batch:
-        yield batch
+def _batches(members: Sequence[_Member]) -> Iterator[tuple[Sequence[_Member], bytes]]:
+    """The members in their order, in parts that the service takes, each with its text."""
+    text = _batch_of(members)
+    if len(members) <= 1 or (len(text) <= _MOST_BATCH and len(members) <= MOST_OPERATIONS):
+        yield members, text
+        return
+    half = len(members) // 2
+    yield from _batches(members[:half])
+    yield from _batches(members[half:])
+
+
+def _batch_of(members: Sequence[_Member]) -> bytes:
+    return _packed({"operations": [body for _, _, body in members]})
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _packed(body: Body) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(body).encode()
