@@ -79,6 +79,7 @@ _REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
 _POSTGRES = _Scheme("leased.stores.postgres", parameters=("table", "pool"))
 _MYSQL = _Scheme("leased.stores.mysql", parameters=("table", "pool"))
 _ETCD = _Scheme("leased.stores.etcd", parameters=("pool", "ca", "cert", "cert_key"))
+_NATS = _Scheme("leased.stores.nats", parameters=("replicas", "credentials", "nkey", "inbox", "ca", "cert", "cert_key"))
 _HTTP = _Scheme("leased.stores.http", keeps_line=True, parameters=("pool", "insecure", "ca", "cert", "cert_key"))
 
 _SCHEMES: dict[str, _Scheme] = {
@@ -100,12 +101,14 @@ _SCHEMES: dict[str, _Scheme] = {
     "dynamodb": _Scheme("leased.stores.dynamodb", parameters=("region", "endpoint", "pool")),
     "etcd": _ETCD,
     "etcds": _ETCD,
+    "nats": _NATS,
+    "nats+tls": _NATS,
     "https": _HTTP,
     "http": _HTTP,
 }
 
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_LATER = ("nats",)
+_LATER: tuple[str, ...] = ()
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()

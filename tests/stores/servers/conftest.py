@@ -16,9 +16,7 @@ from tests.faces.world import Async, Blocking, Face, done
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
 
-KINDS = ("valkey", "postgres", "mariadb", "etcd", "service")
-
-
+KINDS = ("valkey", "postgres", "mariadb", "etcd", "nats", "service")
 PATIENCE = 20.0
 
 
