@@ -145,7 +145,7 @@ def _wrong(config: Mapping[str, Any], address: Address) -> str:
     return ""
 
 
-def read_assurance(found: Mapping[str, Any], address: Address, options: Options) -> Assurance:
+def read_assurance(found: Mapping[str, Any], address: Address, *, options: Options) -> Assurance:
     """What its settings, as they are now, mean for locks."""
     config = found["config"]
     replicas = int(config.get("num_replicas", 1))

@@ -104,7 +104,7 @@ class Connection:
             if not any(_readable(writer) for writer in self._writers()[:1]):
                 return True
             await asyncio.sleep(0)
-        return True
+        return not any(writer.is_closing() for writer in self._writers())
 
     async def ask(self, questions: Sequence[Question], *, seconds: float) -> list[Answer | LeasedError]:
         """Send all at once; what came of each within the time."""
@@ -263,13 +263,13 @@ class Connection:
 
 
 def _readable(writer: Any) -> bool:
-    """Whether something waits to be read, be it the end."""
+    """Whether something waits to be read, be it the end; also of what is closed already."""
     try:
         polling = select.poll()
         polling.register(writer.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(polling.poll(0))
     except (OSError, ValueError, AttributeError):
-        return False
+        return True
 
 
 async def connect(

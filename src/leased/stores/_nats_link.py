@@ -21,7 +21,7 @@ from leased.stores._standing import Standing
 from leased.targets import Face, Options
 
 _T = TypeVar("_T")
-_CONNECT_WITHIN = 10.0
+_DIAL_AT_LEAST = 1.0
 _INFO_EVERY = 1.0
 _log = logging.getLogger("leased")
 
@@ -112,10 +112,26 @@ class Link:
         found = self._connections.get(loop)
         if found is not None and await found.alive():
             return found
+        if found is not None and self._connections.get(loop) is found:
+            del self._connections[loop]
+            found.close()
         self._forget_ended()
+        until = now() + seconds
+        joined = await self._dialed(loop, seconds=seconds, join=True)
+        if isinstance(joined, StoreUnavailable):  # what was begun for others may have failed for a reason of then
+            joined = await self._dialed(loop, seconds=max(until - now(), 0.0), join=False)
+        if isinstance(joined, StoreUnavailable):
+            raise again(joined)
+        return joined
+
+    async def _dialed(
+        self, loop: asyncio.AbstractEventLoop, *, seconds: float, join: bool
+    ) -> Connection | StoreUnavailable:
+        """What came of connecting; with `join` a failure of one that others had begun is given back, not raised."""
         dial = self._dials.get(loop)
+        own = dial is None or dial.done()
         if dial is None or dial.done():
-            dial = self._dials[loop] = loop.create_task(self._dial(loop, max(seconds, _CONNECT_WITHIN / 10)))
+            dial = self._dials[loop] = loop.create_task(self._dial(loop, max(seconds, _DIAL_AT_LEAST)))
             dial.add_done_callback(_seen)
         await asyncio.wait([dial], timeout=max(seconds, 0.0))
         if not dial.done():
@@ -123,9 +139,11 @@ class Link:
         if dial.cancelled():
             raise StoreUnavailable(f"{self.address}: connecting was given up", applied=False)
         problem = dial.exception()
-        if isinstance(problem, StoreUnavailable):
-            raise again(problem)
-        return dial.result()
+        if problem is None:
+            return dial.result()
+        if isinstance(problem, StoreUnavailable) and not own and join:
+            return problem
+        raise again(problem) if isinstance(problem, StoreUnavailable) else problem
 
     async def _dial(self, loop: asyncio.AbstractEventLoop, seconds: float) -> Connection:
         """Whoever asked first may give up before it is done; who comes then has it."""
@@ -167,7 +185,7 @@ class Link:
             return
         try:
             bucket: Bucket = buckets.read_bucket(found, self.address)
-            self._standing.read(buckets.read_assurance(found, self.address, self._options))
+            self._standing.read(buckets.read_assurance(found, self.address, options=self._options))
             at = buckets.read_time(found["ts"]) if "ts" in found else None
         except buckets.SENSELESS as error:
             raise buckets.senseless(self.address) from error
