@@ -108,7 +108,6 @@ _SCHEMES: dict[str, _Scheme] = {
 }
 
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_LATER: tuple[str, ...] = ()
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()
@@ -199,7 +198,7 @@ def open_store(target: Target, *, face: Face) -> Store:
 def schema_of(target: Target) -> str:
     """The statements that make what a store needs on its server; `InvalidRequest` where it needs nothing made."""
     builtin = _SCHEMES.get(target.scheme)
-    if builtin is None and target.scheme not in _LATER:
+    if builtin is None:
         raise InvalidRequest(f"what the store of {target.shown} needs is known to its author")
     schema = None if builtin is None else getattr(import_module(builtin.module), "schema", None)
     if schema is None:
@@ -280,8 +279,6 @@ def _check_word(value: object, *, what: str, words: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _unknown_scheme(scheme: str) -> StoreNotUsable | InvalidRequest:
+def _unknown_scheme(scheme: str) -> InvalidRequest:
     known = ", ".join(f"{name}:" for name in _SCHEMES)
-    if scheme in _LATER or scheme.partition("+")[0] in _LATER:
-        return StoreNotUsable(f"this release has no {scheme}: store yet", hint=f"it has {known}")
     return InvalidRequest(f"no store is known for the scheme {shown(scheme)!r}", hint=f"known are {known}")

@@ -44,6 +44,11 @@ class Link:
         self._closed = False
         follow_forks(self)
 
+    @property
+    def unknown(self) -> bool:
+        """Whether something is required of the bucket, and it was not asked yet."""
+        return self._options.require is not None and not self._standing.assurance.known
+
     def check_open(self) -> None:
         """Raise `StoreNotUsable` once it was closed."""
         if self._closed:

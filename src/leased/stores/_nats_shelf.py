@@ -117,7 +117,10 @@ class NatsShelf:
             raise buckets.senseless(self._address) from error
 
     async def _put(self, puts: Sequence[Put], *, until: float) -> list[Written | Beaten | StoreUnavailable]:
+        unknown = self._link.unknown
         connection = await self._link.ready(seconds=_left(until))
+        if unknown:  # what `require` asks for was not looked at yet: let each be decided again
+            return [Beaten() for _ in puts]
         results: list[Written | Beaten | StoreUnavailable | None] = [None] * len(puts)
         while rest := [place for place, result in enumerate(results) if result is None]:
             asked = [self._ask_put(puts[place]) for place in rest]
