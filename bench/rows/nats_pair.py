@@ -29,9 +29,9 @@ def run(plan: Plan) -> Result:
     return Result(
         "nats-pair",
         "One acquire and one release of a new key on one NATS server, with file storage as it is by default. The floor "
-        "is the key-value store of nats-py: `create` of a token, a fencing token, an owner and times, and `delete` with "
-        f"its revision. Blocks of about {_BLOCK * 1000:.0f} ms of the floor; each contender is a process of its own, and "
-        "all of them and the server are on one CPU. No other library with leases on NATS was found.",
+        "is the key-value store of nats-py: `create` of a token, a fencing token, an owner and times, and `delete` "
+        f"with its revision. Blocks of about {_BLOCK * 1000:.0f} ms of the floor; each contender is a process of its "
+        "own, and all of them and the server are on one CPU. No other library with leases on NATS was found.",
         [blocking, tasks],
         [
             at_most("blocking: ≤ 1.2x the floor", blocking.line("leased").to_floor or 0.0, 1.2, unit="x"),

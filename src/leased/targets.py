@@ -200,7 +200,7 @@ def schema_of(target: Target) -> str:
     builtin = _SCHEMES.get(target.scheme)
     if builtin is None:
         raise InvalidRequest(f"what the store of {target.shown} needs is known to its author")
-    schema = None if builtin is None else getattr(import_module(builtin.module), "schema", None)
+    schema = getattr(import_module(builtin.module), "schema", None)
     if schema is None:
         raise InvalidRequest(f"the store of {target.shown} needs no schema", hint="it can be used at once")
     return str(schema(target.url, options=target.options))
