@@ -9,12 +9,10 @@ import pytest
 import leased
 from leased.clocks import BlockingClock
 from leased.errors import InvalidRequest, StoreNotUsable
-from leased.model import Claim, Contended, Held
 from leased.stores._nats_url import Address, place_of, read_address
 from leased.targets import Options, read_url
-from leased.testing import MovableClock
 from tests.servers.process import Server
-from tests.stores.nats.conftest import TIMEOUT, TOKEN, Caller, open_read
+from tests.stores.nats.conftest import TIMEOUT, Caller
 
 
 def address(url: str) -> Address:
@@ -130,36 +128,3 @@ def test_a_program_that_closes_nothing_ends_without_a_word(nats_server: Server) 
     assert "Traceback" not in done.stderr
     assert "never retrieved" not in done.stderr
     assert "destroyed" not in done.stderr
-
-
-@pytest.mark.parametrize("off", [30.0, -30.0])
-def test_a_client_whose_clock_is_off_says_so_and_takes_nothing_over(nats_server: Server, off: float) -> None:
-    """M6: off from the server's by more than half the margin: it reports that, and a lapsed lease stays whose it is;
-    one whose clock is right takes it over."""
-    from leased.clocks import step
-
-    events: list[str] = []
-    namespace = f"off{off}"
-
-    def client(ahead: float) -> tuple[object, MovableClock]:
-        clock = MovableClock(flowing=True)
-        clock.set_wall(BlockingClock.wall() + ahead)
-        options = Options(
-            clock=clock, namespace=namespace, skew_margin=1.0, observer=lambda event: events.append(event.name)
-        )
-        return open_read(nats_server.url, face="blocking", options=options), clock
-
-    right, _ = client(0.0)
-    wrong, _ = client(off)
-    held = step(right.acquire(Claim("k", TOKEN, 0.3), timeout=TIMEOUT))  # type: ignore[attr-defined]
-    assert isinstance(held, Held)
-    refused = step(wrong.acquire(Claim("k", "another-token-16", 30.0), timeout=TIMEOUT))  # type: ignore[attr-defined]
-    assert isinstance(refused, Contended)
-    assert events == ["clock_warning"]
-    right.offset = wrong.offset = 5.0  # type: ignore[attr-defined]
-    refused = step(wrong.acquire(Claim("k", "third-token-16-x", 30.0), timeout=TIMEOUT))  # type: ignore[attr-defined]
-    assert isinstance(refused, Contended)
-    taken = step(right.acquire(Claim("k", "fourth-token-16", 30.0), timeout=TIMEOUT))  # type: ignore[attr-defined]
-    assert isinstance(taken, Held)
-    for store in (right, wrong):
-        step(store.close())  # type: ignore[attr-defined]
