@@ -18,7 +18,7 @@ from leased.clocks import now
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.stores._drivers import driver
 from leased.stores._loops import close_without_loop
-from leased.stores._nats_url import Address, trust_of
+from leased.stores._nats_url import Address, check_proof, trust_of
 
 _PROBE = 1.0
 _LEAST = 0.05
@@ -73,6 +73,7 @@ class Connection:
     async def open(self, host: str, port: int, *, seconds: float) -> None:
         """Connect to that server. Every error of the driver ends it, and what was begun is to be closed then."""
         address = self._address
+        check_proof(address)
         shown_host = f"[{host}]" if ":" in host else host
         await self._client.connect(
             servers=[f"{'tls' if address.tls else 'nats'}://{shown_host}:{port}"],

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from leased.checks import shown
 from leased.errors import InvalidRequest, StoreNotUsable
+from leased.stores._drivers import driver
 from leased.targets import Options, hide_secrets
 
 DEFAULT_BUCKET = "leased"
@@ -18,6 +19,8 @@ TLS_SCHEME = "nats+tls"
 _FORM = "write nats://[USER:PASSWORD@]HOST[:PORT][,HOST…][/BUCKET], nats+tls://… for TLS, and %40 for @"
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _INBOX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_TOKEN = re.compile(rb"-BEGIN NATS USER JWT-+\n([\w.-]+)\n")
+_SEED = re.compile(rb"-BEGIN USER NKEY SEED-+\n([A-Z2-7]+)\n")
 _TLS_FILES = ("ca", "cert", "cert_key")
 
 
@@ -110,6 +113,34 @@ def trust_of(address: Address) -> ssl.SSLContext | None:
             f"{named} cannot be used: {error}", hint="it has to be a PEM file that this process may read"
         ) from error
     return context
+
+
+def check_proof(address: Address) -> None:
+    """Raise `StoreNotUsable` where a file that proves who connects is of no use; its text is never shown.
+
+    The driver reads it too, and would read on for ever where the line that it looks for is missing.
+    """
+    parameter, name = ("leased_nkey", address.nkey) if address.nkey else ("leased_credentials", address.credentials)
+    if not name:
+        return
+    nkeys = driver("nkeys", extra="nats")
+    try:
+        with open(name, "rb") as file:
+            text = file.read()
+        if not address.nkey:
+            text = _part(text, _TOKEN) and _part(text, _SEED)
+        nkeys.from_seed(bytearray(text.strip()))
+    except (OSError, ValueError, TypeError, nkeys.NkeysError) as error:
+        why = f": {error}" if isinstance(error, OSError) else ""
+        hint = "it has to be the seed of a user" if address.nkey else "it has to be what `nsc generate creds` writes"
+        raise StoreNotUsable(f"{parameter}={name} cannot be used{why}", hint=hint) from None
+
+
+def _part(text: bytes, pattern: re.Pattern[bytes]) -> bytes:
+    found = pattern.search(text)
+    if found is None:
+        raise ValueError(pattern)
+    return found[1]
 
 
 def _split(url: str, place: str) -> SplitResult:

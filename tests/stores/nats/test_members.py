@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,31 @@ def test_the_leader_is_lost(caller: Caller, nats_members: Members, how: str) -> 
     finally:
         if how == "pause":
             leader.resume()
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_a_server_that_is_no_leader_is_lost(caller: Caller, nats_members: Members, how: str) -> None:
+    """W2: whichever server a client has a connection to, the next is asked once that is gone or hangs; the bucket has
+    two left and goes on, and a write is never in doubt that was not sent."""
+    stores = [caller.open(nats_members.url) for _ in range(6)]
+    caller.take(stores[0], "key", ttl=120.0)
+    for number, store in enumerate(stores):
+        caller.take(store, f"key{number}", ttl=120.0)
+    leader = nats_members.leader()
+    lost = next(server for server in nats_members.servers if server is not leader)
+    lost.kill() if how == "kill" else lost.pause()
+    try:
+        numbers = iter(range(1, 1000))
+        for number, store in enumerate(stores):
+
+            def renew(store: Any = store, key: str = f"key{number}") -> object:
+                return caller(store.renew(key, TOKEN, ttl=120.0, number=next(numbers), timeout=TIMEOUT))
+
+            assert isinstance(until_answered(renew), Held)
+            assert caller(store.status("key", timeout=TIMEOUT)).held
+    finally:
+        if how == "pause":
+            lost.resume()
 
 
 def test_waiters_are_woken_through_the_loss_of_a_server(nats_members: Members) -> None:
