@@ -1,5 +1,6 @@
 """On a real etcd: answers that are lost, big batches, what is swept, and watches that fell behind."""
 
+import base64
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from leased.clocks import BlockingClock
-from leased.model import Acquire, Claim, Contended, Held, Release, Released
+from leased.model import Acquire, Claim, Contended, Held, Lost, Release, Released
 from leased.stores._etcd_feed import connect_feed, told
 from leased.stores._etcd_url import read_address
 from leased.targets import Options
@@ -71,6 +72,18 @@ def test_a_sweep_removes_what_nobody_needs(caller: Caller, etcd_server: Server) 
     caller(store._sweep())
     assert servers.keys(etcd_server.place, f"leased/{namespace}/") == 1
     assert caller(store.status("new", timeout=TIMEOUT)).held
+
+
+def test_what_a_restored_cluster_has_forgotten_is_lost_and_fenced_off(caller: Caller, etcd_server: Server) -> None:
+    """C103, M4: an older state is put back, in which there is no lease: another gets the key, with a higher fencing
+    token although the last one is gone, and the first holder is told at its next renewal."""
+    namespace = secrets.token_hex(8)
+    store, other = (caller.open(etcd_server.url, namespace=namespace) for _ in range(2))
+    first = caller.take(store, "key", ttl=600.0)
+    name = base64.b64encode(f"leased/{namespace}/key".encode()).decode()
+    servers.ask(etcd_server.place, "/v3/kv/deleterange", {"key": name})
+    assert caller.take(other, "key", OTHER) > first
+    assert caller(store.renew("key", TOKEN, ttl=600.0, number=1, timeout=TIMEOUT)) == Lost("taken")
 
 
 def test_a_watch_that_fell_behind_a_compaction_begins_again(private_etcd: Callable[..., Server]) -> None:

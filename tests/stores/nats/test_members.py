@@ -28,8 +28,8 @@ def until_answered(work: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_the_leader_is_lost(caller: Caller, nats_members: Members, how: str) -> None:
-    """C104: a leader that dies or hangs takes no grant with it; another leads, the holder renews, nobody else gets the
-    key, and the next grant has a higher fencing token."""
+    """C103, C104: a leader that dies or hangs takes no grant with it; another leads, the holder renews, nobody else
+    gets the key, and the next grant has a higher fencing token."""
     store = caller.open(nats_members.url)
     granted = caller(store.acquire(Claim("key", TOKEN, 120.0), timeout=TIMEOUT))
     assert isinstance(granted, Held)
