@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import dynamodb as dynamodb_servers
 from tests.servers import etcd as etcd_servers
 from tests.servers import mariadb, postgres, valkey
 from tests.servers import nats as nats_servers
@@ -68,6 +69,13 @@ def etcd(*, cpu: int | None = None) -> Iterator[str]:
 def nats(*, cpu: int | None = None) -> Iterator[str]:
     """The URL of a NATS server whose data is on disk, where it brings it as it does by default."""
     with _on_cpu(nats_servers.start, cpu) as server, _on_disk(server, cpu):
+        yield server.url
+
+
+@contextmanager
+def dynamodb(*, cpu: int | None = None) -> Iterator[str]:
+    """The URL of a DynamoDB that is emulated in memory; credentials for it are in the environment meanwhile."""
+    with dynamodb_servers.credentials(), _on_cpu(dynamodb_servers.start, cpu) as server:
         yield server.url
 
 

@@ -6,6 +6,7 @@ from bench.measure import Result
 from bench.plan import Plan
 from bench.rows import (
     cli_start,
+    dynamodb_pair,
     etcd_pair,
     hand_off,
     herd,
@@ -36,6 +37,7 @@ ROWS: dict[str, Callable[[Plan], Result]] = {
     "mysql-pair": mysql_pair.run,
     "etcd-pair": etcd_pair.run,
     "nats-pair": nats_pair.run,
+    "dynamodb-pair": dynamodb_pair.run,
     "hand-off": hand_off.run,
     "herd": herd.run,
     "idle-wait": idle_wait.run,
