@@ -86,7 +86,7 @@ def pair(directory: Path, *, url: str) -> Iterator[Run]:
 @contextmanager
 def pair_async(directory: Path, *, url: str) -> Iterator[Run]:
     """The same calls of tasks, by aiobotocore. It needs the table that `pair` makes."""
-    from aiobotocore.session import get_session  # type: ignore[import-not-found,unused-ignore]
+    from aiobotocore.session import get_session  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     numbers = itertools.count()
     own = os.urandom(4).hex()

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import nkeys
+import nkeys  # type: ignore[import-untyped,unused-ignore]
 
 _OPERATOR, _ACCOUNT, _USER = 14 << 3, 0, 20 << 3
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
