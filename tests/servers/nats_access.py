@@ -69,7 +69,7 @@ def trusted() -> Trusted:
 def _key(kind: int) -> Key:
     raw = os.urandom(32)
     seed = _encoded(bytes([(18 << 3) | (kind >> 5), (kind & 31) << 3]) + raw)
-    pair = nkeys.from_seed(bytearray(seed.encode()))
+    pair: Any = nkeys.from_seed(bytearray(seed.encode()))
     return Key(seed, pair.public_key.decode().rstrip("="))
 
 

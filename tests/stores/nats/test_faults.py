@@ -83,7 +83,12 @@ def test_a_watch_whose_reader_was_too_slow_begins_anew(nats_server: Server, monk
             for subscription in feed._connection._client._subs.values():
                 monkeypatch.setattr(subscription._pending_queue, "_maxsize", 2)
             stopped, goes_on = threading.Event(), threading.Event()
-            blocking_loop.tell(lambda: (stopped.set(), goes_on.wait(SOON)))
+
+            def stop() -> None:
+                stopped.set()
+                goes_on.wait(SOON)
+
+            blocking_loop.tell(stop)
             assert stopped.wait(SOON)
             asyncio.run(_write(nats_server.url, count=50))
             goes_on.set()

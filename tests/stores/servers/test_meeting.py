@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -44,7 +45,7 @@ async def test_a_renewal_under_way_brings_nothing_back(stand: Stand) -> None:
     for _ in range(3):
         handle = await stand.take(locks.lock("k", ttl=30))
         stand.proxy.delay(0.1, "up")
-        renewing = stand.face.start(lambda handle=handle: done(handle.renew()))
+        renewing = stand.face.start(partial(_renewed, handle))
         await stand.face.breathe()
         assert await done(handle.release())
         await renewing.result()
@@ -52,6 +53,10 @@ async def test_a_renewal_under_way_brings_nothing_back(stand: Stand) -> None:
         assert not await done(handle.renew())
         status = await done(others.status("k"))
         assert (status.held, status.expires_in) == (False, None)
+
+
+async def _renewed(handle: Any) -> Any:
+    return await done(handle.renew())
 
 
 async def test_one_renewal_that_failed_ends_no_other(stand: Stand) -> None:
@@ -101,7 +106,7 @@ async def test_keys_that_begin_alike_are_strangers(stand: Stand) -> None:
     handles = {name: await stand.take(locks.lock(name, ttl=60)) for name in names}
     for prefix, expected in {"job": list(names), "job:": ["job:1", "job:10"], "job:1": ["job:1", "job:10"]}.items():
         assert [status.key for status in await done(others.list(prefix=prefix))] == expected
-    waiting = {name: stand.face.start(lambda name=name: _acquired(others, name)) for name in names}
+    waiting = {name: stand.face.start(partial(_acquired, others, name)) for name in names}
     for name in reversed(names):
         assert await done(handles[name].release())
         while not waiting[name].over:
