@@ -25,6 +25,7 @@ _LEAST = 0.05
 _PING_EVERY = 20.0
 _LOOKS = 10
 _NO_RESPONDERS = "503"
+_chance = random.SystemRandom()  # also threads of ours connect, which must not disturb what a caller has seeded
 
 
 class Question(NamedTuple):
@@ -282,7 +283,7 @@ async def connect(
     """
     until = now() + seconds
     problem: LeasedError = StoreUnavailable(f"no answer from {address} within {seconds:.3g} s", applied=False)
-    servers = random.sample(address.servers, len(address.servers))
+    servers = _chance.sample(address.servers, len(address.servers))
     for tried, (host, port) in enumerate(servers):
         share = max((until - now()) / (len(servers) - tried), _LEAST)
         connection = Connection(address)
