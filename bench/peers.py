@@ -20,6 +20,11 @@ REQUIREMENTS = (
     "psycopg[binary]==3.3.9",
     "PyMySQL==1.2.4",
     "asyncmy==0.2.18",
+    "aetcd==1.0.0",
+    "tooz[etcd3gw]==9.1.0",
+    "python-dynamodb-lock==0.9.1",
+    "boto3==1.43.117",
+    "aiobotocore==3.10.0",
 )
 
 

@@ -10,10 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.servers import dynamodb as dynamodb_servers
 from tests.servers import etcd as etcd_servers
 from tests.servers import mariadb, postgres, valkey
+from tests.servers import nats as nats_servers
 from tests.servers.accounts import own
-from tests.servers.found import ServerMissing, debian_postgres, etcd_program, mariadb_program, valkey_program
+from tests.servers.found import (
+    ServerMissing,
+    debian_postgres,
+    etcd_program,
+    mariadb_program,
+    nats_program,
+    valkey_program,
+)
 from tests.servers.process import Server
 
 DISK = "/var/tmp"
@@ -56,6 +65,20 @@ def etcd(*, cpu: int | None = None) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def nats(*, cpu: int | None = None) -> Iterator[str]:
+    """The URL of a NATS server whose data is on disk, where it brings it as it does by default."""
+    with _on_cpu(nats_servers.start, cpu) as server, _on_disk(server, cpu):
+        yield server.url
+
+
+@contextmanager
+def dynamodb(*, cpu: int | None = None) -> Iterator[str]:
+    """The URL of a DynamoDB that is emulated in memory; credentials for it are in the environment meanwhile."""
+    with dynamodb_servers.credentials(), _on_cpu(dynamodb_servers.start, cpu) as server:
+        yield server.url
+
+
 def connections(url: str) -> int:
     """How many connections clients have to this PostgreSQL, besides the one that asks."""
     import psycopg
@@ -85,6 +108,7 @@ def versions() -> list[str]:
         "PostgreSQL": (lambda: debian_postgres() / "postgres", 2),
         "MariaDB": (mariadb_program, 2),
         "etcd": (etcd_program, 2),
+        "NATS": (nats_program, 1),
     }
     return [f"{name} {_version(find, word)}" for name, (find, word) in programs.items()]
 

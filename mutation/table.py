@@ -26,7 +26,7 @@ CORE = (
     Row("leased.engine", ("tests/engine",)),
     Row("leased.stores.memory", ("tests/stores/test_memory.py", "tests/contract/test_contract.py", "-k", "memory")),
     Row("leased.stores._sql_rules", ("tests/stores/test_decisions.py",)),
-    Row("leased.stores._cas_record", ("tests/stores/cas/test_values.py",)),
+    Row("leased.stores._cas_record", ("tests/stores/cas/test_values.py", "tests/stores/cas/test_kept.py")),
     Row("leased.stores._cas_clock", ("tests/stores/cas/test_values.py",)),
     Row(
         "leased.server.rights",

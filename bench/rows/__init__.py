@@ -6,6 +6,7 @@ from bench.measure import Result
 from bench.plan import Plan
 from bench.rows import (
     cli_start,
+    dynamodb_pair,
     etcd_pair,
     hand_off,
     herd,
@@ -13,6 +14,7 @@ from bench.rows import (
     importing,
     memory_pair,
     mysql_pair,
+    nats_pair,
     postgres_many,
     postgres_pair,
     redis_many,
@@ -34,6 +36,8 @@ ROWS: dict[str, Callable[[Plan], Result]] = {
     "postgres-many": postgres_many.run,
     "mysql-pair": mysql_pair.run,
     "etcd-pair": etcd_pair.run,
+    "nats-pair": nats_pair.run,
+    "dynamodb-pair": dynamodb_pair.run,
     "hand-off": hand_off.run,
     "herd": herd.run,
     "idle-wait": idle_wait.run,

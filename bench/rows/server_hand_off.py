@@ -37,6 +37,7 @@ _POSTGRESQL = Sides(
 _ETCD = Sides(
     ours={"leased, blocking": "hand_off:blocking", "leased, async": "hand_off:asynchronous"},
     floors={"etcd's own lock service": "etcd_raw:hand_off"},
+    peers={"aetcd": "etcd_peers:hand_off_aetcd", "tooz": "etcd_peers:hand_off_tooz"},
 )
 
 

@@ -79,6 +79,7 @@ _REDIS = _Scheme("leased.stores.redis", parameters=("wait", "pool"))
 _POSTGRES = _Scheme("leased.stores.postgres", parameters=("table", "pool"))
 _MYSQL = _Scheme("leased.stores.mysql", parameters=("table", "pool"))
 _ETCD = _Scheme("leased.stores.etcd", parameters=("pool", "ca", "cert", "cert_key"))
+_NATS = _Scheme("leased.stores.nats", parameters=("replicas", "credentials", "nkey", "inbox", "ca", "cert", "cert_key"))
 _HTTP = _Scheme("leased.stores.http", keeps_line=True, parameters=("pool", "insecure", "ca", "cert", "cert_key"))
 
 _SCHEMES: dict[str, _Scheme] = {
@@ -100,12 +101,13 @@ _SCHEMES: dict[str, _Scheme] = {
     "dynamodb": _Scheme("leased.stores.dynamodb", parameters=("region", "endpoint", "pool")),
     "etcd": _ETCD,
     "etcds": _ETCD,
+    "nats": _NATS,
+    "nats+tls": _NATS,
     "https": _HTTP,
     "http": _HTTP,
 }
 
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-_LATER = ("nats",)
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
 _lines: weakref.WeakValueDictionary[tuple[str, ...], Lines] = weakref.WeakValueDictionary()
@@ -196,9 +198,9 @@ def open_store(target: Target, *, face: Face) -> Store:
 def schema_of(target: Target) -> str:
     """The statements that make what a store needs on its server; `InvalidRequest` where it needs nothing made."""
     builtin = _SCHEMES.get(target.scheme)
-    if builtin is None and target.scheme not in _LATER:
+    if builtin is None:
         raise InvalidRequest(f"what the store of {target.shown} needs is known to its author")
-    schema = None if builtin is None else getattr(import_module(builtin.module), "schema", None)
+    schema = getattr(import_module(builtin.module), "schema", None)
     if schema is None:
         raise InvalidRequest(f"the store of {target.shown} needs no schema", hint="it can be used at once")
     return str(schema(target.url, options=target.options))
@@ -277,8 +279,6 @@ def _check_word(value: object, *, what: str, words: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _unknown_scheme(scheme: str) -> StoreNotUsable | InvalidRequest:
+def _unknown_scheme(scheme: str) -> InvalidRequest:
     known = ", ".join(f"{name}:" for name in _SCHEMES)
-    if scheme in _LATER or scheme.partition("+")[0] in _LATER:
-        return StoreNotUsable(f"this release has no {scheme}: store yet", hint=f"it has {known}")
     return InvalidRequest(f"no store is known for the scheme {shown(scheme)!r}", hint=f"known are {known}")

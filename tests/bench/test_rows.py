@@ -23,6 +23,8 @@ TARGETS = {
     "postgres-many": 3,
     "mysql-pair": 2,
     "etcd-pair": 2,
+    "nats-pair": 2,
+    "dynamodb-pair": 2,
     "hand-off": 10,
     "herd": 12,
     "idle-wait": 6,

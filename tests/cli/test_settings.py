@@ -175,7 +175,7 @@ def test_the_option_stands_before_or_after_the_subcommand(cli: Cli, arguments: l
     [
         ("locks.db", USAGE, "has no scheme"),
         ("nosuch:x", USAGE, "no store is known for the scheme 'nosuch'"),
-        ("nats://localhost", UNAVAILABLE, "this release has no nats: store yet"),
+        ("nats://localhost/a.b", USAGE, "'a.b' is no name of a bucket"),
         ("memory:", USAGE, "the memory store ends with this command"),
         ("sqlite:", USAGE, "needs the path of its file"),
     ],

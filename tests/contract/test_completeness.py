@@ -15,6 +15,7 @@ FILES = (
     "mysql",
     "dynamodb/test_contract.py",
     "etcd/test_contract.py",
+    "nats/test_contract.py",
     "http/test_contract.py",
 )
 
@@ -49,6 +50,10 @@ WHOLE_CONTRACT = [
     ("etcd/test_contract.py::test_contract[", "async"),
     ("etcd/test_contract.py::test_contract_when_joined[", "blocking"),
     ("etcd/test_contract.py::test_contract_when_joined[", "async"),
+    ("nats/test_contract.py::test_contract[", "blocking"),
+    ("nats/test_contract.py::test_contract[", "async"),
+    ("nats/test_contract.py::test_contract_when_joined[", "blocking"),
+    ("nats/test_contract.py::test_contract_when_joined[", "async"),
     *(
         ("http/test_contract.py::test_contract[", f"{store}-", face)
         for store in ("memory", "sqlite", "redis", "postgres")
@@ -58,7 +63,7 @@ WHOLE_CONTRACT = [
     ("http/test_contract.py::test_contract_when_joined[", "async"),
 ]
 # Histories compared with the model, and counts under a lock: at least one of each.
-COUNTED = ("valkey", "postgres", "mariadb", "etcd", "dynalite", "service")
+COUNTED = ("valkey", "postgres", "mariadb", "etcd", "nats", "dynalite", "service")
 
 AT_LEAST_ONE = [
     *((f"{store}/{name}", face) for store, name in (
@@ -67,6 +72,7 @@ AT_LEAST_ONE = [
         ("mysql", "test_agreement.py::test_"),
         ("dynamodb", "test_contract.py::test_it_agrees_with_the_model["),
         ("etcd", "test_contract.py::test_it_agrees_with_the_model["),
+        ("nats", "test_contract.py::test_it_agrees_with_the_model["),
         ("http", "test_contract.py::test_it_agrees_with_the_model["),
     ) for face in ("blocking", "async")),
     *((f"test_counter.py::test_{who}", store) for store in COUNTED for who in (

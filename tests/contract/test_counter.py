@@ -17,7 +17,7 @@ import leased.aio
 CLIENTS = 8
 ROUNDS = 12 if os.environ.get("LEASED_SOAK") else 6
 WAIT = 30.0
-STORES = ("memory", "sqlite", "valkey", "postgres", "mariadb", "etcd", "dynalite", "service")
+STORES = ("memory", "sqlite", "valkey", "postgres", "mariadb", "etcd", "nats", "dynalite", "service")
 
 
 class Counter:

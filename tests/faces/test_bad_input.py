@@ -306,7 +306,7 @@ BAD_URLS: list[tuple[Any, type[Exception], str]] = [
     ("1memory:", InvalidRequest, "scheme"),
     ("nonsense:", InvalidRequest, "nonsense"),
     ("redis://localhost/name", InvalidRequest, "database"),
-    ("nats://locks.example", StoreNotUsable, "nats"),
+    ("nats://locks.example/a.b", InvalidRequest, "bucket"),
     ("http://locks.example", InvalidRequest, "leased_insecure"),
     ("memory:?unknown=1", InvalidRequest, "memory"),
     ("memory:?leased_unknown=1", InvalidRequest, "leased_unknown"),

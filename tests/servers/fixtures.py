@@ -17,6 +17,7 @@ import pytest
 from tests.servers.etcd import Members
 from tests.servers.found import ServerMissing
 from tests.servers.moving_clock import MovingClock
+from tests.servers.nats import Members as NatsMembers
 from tests.servers.process import Server
 from tests.servers.proxy import Listening, Proxy
 
@@ -127,6 +128,15 @@ def etcd_server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[Server]:
+    """One NATS with JetStream for all tests of this worker."""
+    from tests.servers import nats
+
+    with started(nats.start) as server:
+        yield server
+
+
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
     """What is entered here is closed when the test ends."""
@@ -204,6 +214,22 @@ def etcd_members(closing: ExitStack) -> Members:
     from tests.servers import etcd
 
     return closing.enter_context(started(etcd.start_members))
+
+
+@pytest.fixture
+def private_nats(closing: ExitStack) -> Callable[..., Server]:
+    """Starts a NATS of this test alone; takes what `nats.start` takes."""
+    from tests.servers import nats
+
+    return _private(nats.start, closing)
+
+
+@pytest.fixture
+def nats_members(closing: ExitStack) -> NatsMembers:
+    """Three NATS servers of this test alone that are one cluster."""
+    from tests.servers import nats
+
+    return closing.enter_context(started(nats.start_members))
 
 
 @pytest.fixture

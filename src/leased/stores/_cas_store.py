@@ -6,7 +6,6 @@ import builtins
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -32,7 +31,7 @@ from leased.stores import _sql_rules as rules
 from leased.stores._cas_clock import ClientClock
 from leased.stores._cas_record import Kept
 from leased.stores._cas_shelf import NOTHING, Beaten, Found, Put, Shelf, Written
-from leased.stores._cas_sight import Own, Sight, Watcher
+from leased.stores._cas_sight import Own, Sight, Watcher, with_left
 from leased.stores._sql_record import SECOND, digest_of
 from leased.stores._sql_rules import Effect
 from leased.stores._sql_session import key_of, settled, token_of
@@ -42,10 +41,15 @@ from leased.targets import Options
 _T = TypeVar("_T")
 _MOST_REMEMBERED = 4096
 _SWEEP_EVERY = 512  # writes; seldom, for it costs whoever waits for the answer
+_SWEEP_SELDOM = 4 * _SWEEP_EVERY  # while there is nothing to remove
 _SWEEP_PAGE = 2 * _SWEEP_EVERY  # and more than can have been added since
 _SWEEP_AFTER = 3_600.0
 _SWEEP_TIME = 0.5
 _LONGEST_NAP = 0.05
+
+
+_NOTHING_KEPT = Kept()
+_NOTHING_FOUND = NOTHING, _NOTHING_KEPT
 
 
 class _Step:
@@ -63,6 +67,8 @@ class _Step:
         self.decide = decide
         self.grants = grants
         self.found: Found | None = None
+        self.kept: Kept | None = None  # what the value of that says, where this process has written it
+        self.after = _NOTHING_KEPT  # what the value to be written says
         self.guessed = False  # what was found is from memory: only a write proves it
 
     def settle(self, answer: Any) -> None:
@@ -88,8 +94,9 @@ class CasStore:
         self._wall = wall
         self._standing = standing
         self._watcher = Watcher(options.clock, wall, options=options)
-        self._remembered: OrderedDict[str, Found] = OrderedDict()
+        self._remembered: OrderedDict[str, tuple[Found, Kept | None]] = OrderedDict()
         self._sweeps = sweeps
+        self._sweep_every = _SWEEP_EVERY
         self._until_sweep = random.randint(1, _SWEEP_EVERY)  # also programs that end after a few calls sweep
         self._swept_to = ""
         self._swept_at: float | None = None
@@ -216,14 +223,14 @@ class CasStore:
         """Bring all to their end; their keys differ. Whatever fails stands in the place of the answers."""
         for step in steps:
             # Without a memory of it a new key is the usual case; only writes may guess.
-            step.found, step.guessed = self._remembered.get(step.key, NOTHING), True
+            (step.found, step.kept), step.guessed = self._remembered.get(step.key, _NOTHING_FOUND), True
         attempt = 0
-        while steps := [step for step in steps if not step.settled]:
+        while steps:
             left = until - self._clock.now()
             try:
                 if left <= 0:
                     raise StoreUnavailable("others wrote the key again and again until the time-out", applied=False)
-                beaten = await self._try(steps, until=until)
+                beaten = await (self._try(steps[0], until) if len(steps) == 1 else self._try_all(steps, until))
             except LeasedError as error:
                 for step in steps:
                     if not step.settled:
@@ -232,34 +239,53 @@ class CasStore:
             if beaten:
                 await self._clock.sleep(min(_LONGEST_NAP, 0.001 * 2**attempt, left) * random.random())
                 attempt += 1
+            steps = [step for step in steps if not step.settled]
         if self._sweeps and self._due():
             await self._sweep()
 
-    async def _try(self, steps: builtins.list[_Step], *, until: float) -> bool:
+    async def _try(self, step: _Step, until: float) -> bool:
         """Read what is not known, decide, and write. True if somebody else was faster with a key that had been read."""
+        if step.found is None:
+            (step.found,), step.kept = await self._shelf.get((step.key,), timeout=self._left(until)), None
+            step.guessed = False
+        put = self._decide(step)
+        if put is None:
+            return False
+        self._until_sweep -= 1
+        (result,) = await self._shelf.put((put,), timeout=self._left(until))
+        return self._take(step, put, result)
+
+    async def _try_all(self, steps: builtins.list[_Step], until: float) -> bool:
+        """The same for several, which are read at once and written at once."""
         unread = [step for step in steps if step.found is None]
         if unread:
             keys = [step.key for step in unread]
             for step, found in zip(unread, await self._shelf.get(keys, timeout=self._left(until)), strict=True):
-                step.found, step.guessed = found, False
+                step.found, step.kept, step.guessed = found, None, False
         puts = [(step, put) for step in steps if (put := self._decide(step)) is not None]
         if not puts:
             return False
         self._until_sweep -= len(puts)
         results = await self._shelf.put([put for _, put in puts], timeout=self._left(until))
-        beaten = False
-        for (step, put), result in zip(puts, results, strict=True):
-            if isinstance(result, Written):
-                self._remember(step.key, Found(result.version, put.value))
-                self._written(step)
-            elif isinstance(result, Beaten):
-                beaten = beaten or not step.guessed
-                self._remember(step.key, result.found)
-                step.found, step.guessed = result.found, False
-            else:
-                self._remember(step.key, None)
-                step.settle(result)
-        return beaten
+        beaten = [self._take(step, put, result) for (step, put), result in zip(puts, results, strict=True)]
+        return any(beaten)
+
+    def _take(self, step: _Step, put: Put, result: Written | Beaten | StoreUnavailable) -> bool:
+        """Note what came of a write, as `_try` tells it."""
+        if isinstance(result, Written):
+            self._remember(step.key, Found(result.version, put.value), step.after)
+            if step.token is not None and step.own is not None:
+                self._watcher.wrote(step.token, step.own)
+            self._finish(step)
+            return False
+        if isinstance(result, Beaten):
+            beaten = not step.guessed
+            self._remember(step.key, result.found)
+            step.found, step.kept, step.guessed = result.found, None, False
+            return beaten
+        self._remember(step.key, None)
+        step.settle(result)
+        return False
 
     def _decide(self, step: _Step) -> Put | None:
         """What is to be written for a step; `None` where it is settled, or has to be read first."""
@@ -267,7 +293,9 @@ class CasStore:
         try:
             if step.grants:
                 self._standing.check()
-            kept = values.read(step.key, found.value) if found.version is not None else Kept()
+            kept = step.kept
+            if kept is None:
+                kept = values.read(step.key, found.value) if found.version is not None else _NOTHING_KEPT
             seen = self._watcher.sight(step.key, kept, version=found.version, token=step.token)
             step.answer, effect = step.decide(seen)
         except StoreNotUsable as error:
@@ -277,7 +305,7 @@ class CasStore:
             if step.guessed:
                 step.found = None
             else:
-                self._remember(step.key, found)
+                self._remember(step.key, found, kept)
                 self._finish(step)
             return None
         record = effect.record
@@ -285,13 +313,8 @@ class CasStore:
         renewed = before is None or before.token != record.token or record.renewal > max(before.renewal, 0)
         leased = renewed and record.token is not None and record.token == step.token
         step.own = self._watcher.lease_of((record.expires_at - seen.now) / SECOND) if leased else None
-        after = kept.after(effect, now=seen.now)
+        step.after = after = kept.after(effect, now=seen.now)
         return Put(step.key, values.write(after), found.version, after.forget_at)
-
-    def _written(self, step: _Step) -> None:
-        if step.token is not None and step.own is not None:
-            self._watcher.wrote(step.token, step.own)
-        self._finish(step)
 
     def _finish(self, step: _Step) -> None:
         """The answer of a step stands."""
@@ -301,15 +324,15 @@ class CasStore:
                 believed = self._watcher.believed(answer, token=step.token)
                 # A grant that came too late stays one, with nothing left: whoever asked hands it back.
                 spent = step.grants and isinstance(believed, Lost)
-                answer = Held(replace(answer.lease, left=0.0)) if spent else believed
+                answer = with_left(answer, 0.0) if spent else believed
             elif not isinstance(answer, Lost) or not self._watcher.doubted(step.token):  # what is doubted stays so
                 self._watcher.forget(step.token)
         step.settle(answer)
 
-    def _remember(self, key: str, found: Found | None) -> None:
+    def _remember(self, key: str, found: Found | None, kept: Kept | None = None) -> None:
         self._remembered.pop(key, None)
         if found is not None and found.version is not None:
-            self._remembered[key] = found
+            self._remembered[key] = found, kept
             if len(self._remembered) > _MOST_REMEMBERED:
                 self._remembered.popitem(last=False)
 
@@ -323,7 +346,7 @@ class CasStore:
             self._swept_at = at
         if self._until_sweep > 0 and at - self._swept_at < _SWEEP_AFTER:
             return False
-        self._until_sweep, self._swept_at = _SWEEP_EVERY, at
+        self._until_sweep, self._swept_at = self._sweep_every, at
         return True
 
     async def _sweep(self) -> None:
@@ -332,8 +355,12 @@ class CasStore:
         try:
             page = await self._shelf.page("", after=self._swept_to, limit=_SWEEP_PAGE, timeout=_SWEEP_TIME)
             self._swept_to = page[-1][0] if len(page) == _SWEEP_PAGE else ""
+            self._sweep_every = min(2 * self._sweep_every, _SWEEP_SELDOM)
             for key, found in page:
-                if found.version is not None and values.read(key, found.value).forget_at <= now and self._left(until):
+                if found.version is None or values.needed(found.value, now):
+                    continue
+                if values.read(key, found.value).forget_at <= now and self._left(until):
+                    self._sweep_every = _SWEEP_EVERY
                     await self._shelf.remove(key, found.version, timeout=self._left(until))
         except LeasedError:
             return

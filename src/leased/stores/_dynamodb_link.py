@@ -12,7 +12,7 @@ from leased.stores._cas_clock import ClientClock, read_date
 from leased.stores._dynamodb_account import Account
 from leased.stores._dynamodb_url import Table
 from leased.stores._http_connection import Connection, Cut, Trust, connect_blocking, connect_in_loop, trust_of
-from leased.stores._http_wire import Answer
+from leased.stores._http_wire import Answer, read_json
 from leased.stores._loops import running_loop
 from leased.stores._pool import Pool, pool_size
 from leased.targets import Face, Options
@@ -117,7 +117,7 @@ class Link:
 
     def _understood(self, answer: Answer, operation: str) -> dict[str, Any]:
         try:
-            body = json.loads(answer.body)
+            body = read_json(answer.body)
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._http_connection import Cut
 from leased.stores._http_url import Address as Member
-from leased.stores._http_wire import Answer
+from leased.stores._http_wire import Answer, read_json
 
 SENSELESS = (AttributeError, LookupError, TypeError, ValueError)
 """What reading an answer raises that is not of the form which it must have."""
@@ -37,7 +36,7 @@ class Refused(Exception):
 def understand(answer: Answer, member: Member) -> dict[str, Any]:
     """The object in an answer; raises `Refused` for one that says no, or cannot be read."""
     try:
-        found = json.loads(answer.body)
+        found = read_json(answer.body)
     except (ValueError, RecursionError):
         found = None
     if answer.status == 200 and isinstance(found, dict):

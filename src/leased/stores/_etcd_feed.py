@@ -22,6 +22,7 @@ from leased.stores._http_url import Address as Member
 from leased.stores._http_wire import NotHttp, Reading, part
 
 _SECONDS = 5.0
+_chance = random.SystemRandom()  # our thread must not disturb what a caller has seeded
 
 _told: dict[tuple[Hashable, str], bytes] = {}
 """What was last heard of a key on a watch that is in force, by place and key; nothing where it was removed."""
@@ -130,7 +131,7 @@ def connect_feed(address: Address) -> EtcdFeed:
     """A new watching connection, to any member that answers."""
     problem = StoreUnavailable(f"{address}: no member answered", applied=False)
     trust = trust_of(address.members[0])
-    for member in random.sample(address.members, len(address.members)):
+    for member in _chance.sample(address.members, len(address.members)):
         try:
             return _connect(address, member, trust)
         except StoreUnavailable as error:

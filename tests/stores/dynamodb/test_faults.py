@@ -35,7 +35,7 @@ def key() -> str:
 
 
 def test_what_was_throttled_is_asked_again(dynalite_server: Server, make: Make, driver: Driver, key: str) -> None:
-    """Throttled requests were not done: with pauses they are sent again, within the time of the call."""
+    """C121: throttled requests were not done: with pauses they are sent again, within the time of the call."""
     left = 3
 
     def throttle(operation: str, _: dict[str, Any]) -> Any:
@@ -54,7 +54,7 @@ def test_what_was_throttled_is_asked_again(dynalite_server: Server, make: Make, 
 def test_throttling_that_does_not_end_says_that_nothing_was_done(
     dynalite_server: Server, make: Make, driver: Driver, key: str
 ) -> None:
-    """S2: the caller is back at its time, and knows that it holds nothing."""
+    """C121, S2: the caller is back at its time, and knows that it holds nothing; nobody is said to hold the key."""
 
     def throttle(operation: str, _: dict[str, Any]) -> Any:
         return error("ThrottlingException", "slow down") if operation == "PutItem" else None
@@ -81,7 +81,7 @@ def test_throttling_that_does_not_end_says_that_nothing_was_done(
 def test_what_will_not_change_is_not_usable(
     dynalite_server: Server, make: Make, driver: Driver, key: str, *, kind: str, hint: str
 ) -> None:
-    """Refused credentials and rights are no contention and no outage, and what to do is said."""
+    """C121: refused credentials and rights are no contention and no outage, and what to do is said."""
 
     def refuse(operation: str, _: dict[str, Any]) -> Any:
         return error(kind) if operation == "PutItem" else None
@@ -171,6 +171,21 @@ def test_an_expired_lease_is_taken_by_a_single_attempt(dynalite_server: Server, 
     assert isinstance(driver.run(fresh.acquire(claim(key), timeout=TIMEOUT)), Contended)
     fresh.offset = 22.0
     assert isinstance(driver.run(fresh.acquire(claim(key), timeout=TIMEOUT)), Held)
+
+
+def test_a_record_is_kept_for_a_day_and_its_number_is_passed_without_it(
+    dynalite_server: Server, make: Make, driver: Driver, key: str
+) -> None:
+    """C179, M4: DynamoDB is told to remove an item a day after its key opened, never before; once it has, the next
+    grant is higher all the same."""
+    store = make(dynalite_server.url)
+    first = driver.run(store.acquire(claim(key, ttl=1_000.0), timeout=TIMEOUT))
+    (item,) = [row for row in servers.rows(dynalite_server) if row["name"]["S"] == key]
+    assert float(item["forgetAt"]["N"]) == pytest.approx(time.time() + 1_000.0 + 86_400.0, abs=60.0)
+    name = {part: item[part] for part in ("namespace", "name")}
+    servers.ask(dynalite_server, "DeleteItem", {"TableName": "leased", "Key": name})
+    second = driver.run(store.acquire(claim(key), timeout=TIMEOUT))
+    assert second.lease.fencing_token > first.lease.fencing_token
 
 
 def test_losing_the_race_is_no_error(dynalite_server: Server) -> None:

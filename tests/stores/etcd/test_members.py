@@ -28,8 +28,8 @@ def until_answered(caller: Caller, work: Callable[[], object]) -> object:
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_the_leader_is_lost(caller: Caller, etcd_members: Members, how: str) -> None:
-    """C104: a leader that dies or hangs takes no grant with it; another leads, the holder renews, nobody else gets the
-    key, and the next grant has a higher fencing token."""
+    """C103, C104: a leader that dies or hangs takes no grant with it; another leads, the holder renews, nobody else
+    gets the key, and the next grant has a higher fencing token."""
     store = caller.open(etcd_members.url)
     claim = Claim("key", TOKEN, 60.0)
     granted = caller(store.acquire(claim, timeout=TIMEOUT))

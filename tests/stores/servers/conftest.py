@@ -16,9 +16,7 @@ from tests.faces.world import Async, Blocking, Face, done
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
 
-KINDS = ("valkey", "postgres", "mariadb", "etcd", "service")
-
-
+KINDS = ("valkey", "postgres", "mariadb", "etcd", "nats", "dynalite", "service")
 PATIENCE = 20.0
 
 
@@ -36,6 +34,11 @@ async def released(handle: Any) -> Any:
                 raise
 
 
+def named(url: str, namespace: str) -> str:
+    """The URL of the store, in that namespace."""
+    return f"{url}{'&' if '?' in url else '?'}leased_namespace={namespace}"
+
+
 @dataclass
 class Stand:
     """A server, a way to it that can be broken, and locks of one face; `elsewhere` are those of another program."""
@@ -51,12 +54,12 @@ class Stand:
     @property
     def url(self) -> str:
         """The store, reached by the way that can be broken."""
-        return f"{self.proxy.url}?leased_namespace={self.namespace}"
+        return named(self.proxy.url, self.namespace)
 
     @property
     def safe_url(self) -> str:
         """The same store, reached directly."""
-        return f"{self.server.url}?leased_namespace={self.namespace}"
+        return named(self.server.url, self.namespace)
 
     def connect(self, url: str | None = None, **options: Any) -> Any:
         """Further locks on this store; they are closed with the test."""

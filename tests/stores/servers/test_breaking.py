@@ -19,7 +19,7 @@ from leased import LockLost, LockNotAcquired, StoreUnavailable
 from tests.faces.world import block, done
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy, Traffic
-from tests.stores.servers.conftest import Stand, released
+from tests.stores.servers.conftest import Stand, named, released
 
 CANCELLED = 2000 if os.environ.get("LEASED_SOAK") else 600
 """Calls; each is cancelled one turn of the loop later than the one before, up to nine."""
@@ -123,7 +123,7 @@ async def test_a_partitioned_holder_stops_believing_in_time(stand: Stand) -> Non
 
 
 async def test_a_grant_that_comes_after_its_lease_is_given_back(stand: Stand) -> None:
-    """C050, C066, M5: the server grants at once, its answer takes longer than the lease: nobody holds it."""
+    """C050, C066, C072, C140, M5: the server grants at once, its answer takes longer than the lease: nobody has it."""
     locks = stand.connect()
     await done(locks.status("k"))
     stand.proxy.delay(0.5, "down")
@@ -220,18 +220,18 @@ def test_a_killed_holder_keeps_nobody_out_for_longer_than_its_lease(
 ) -> None:
     """C047, C090: killed after any of its messages, in acquiring, holding and releasing: one ttl later the key can be
     had."""
-    namespace = f"?leased_namespace=killed{os.getpid()}"
+    namespace = f"killed{os.getpid()}"
     killed_at: dict[str, float] = {}
     for messages in range(1, 6):
         proxy, key = proxy_to(server), f"k{messages}"
-        command = [sys.executable, "-c", _HOLDER, proxy.url + namespace, key]
+        command = [sys.executable, "-c", _HOLDER, named(proxy.url, namespace), key]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"holds\n"
             proxy.wait_until(_sent(proxy.traffic.chunks_up + messages))
             holder.kill()
         killed_at[key] = time.monotonic()
-    with leased.connect(server.url + namespace) as locks:
+    with leased.connect(named(server.url, namespace)) as locks:
         for key, at in killed_at.items():
             free_at = max(at + 1.5, time.monotonic())
             assert locks.lock(key, wait=SOON).acquire().release()
@@ -241,7 +241,7 @@ def test_a_killed_holder_keeps_nobody_out_for_longer_than_its_lease(
 async def test_cancelled_calls_leave_nothing_wrong(server: Any) -> None:
     """C001, L12: acquires cancelled at any moment leave nothing held and no connection in use, and every later answer
     belongs to its own question."""
-    url = f"{server.url}?leased_namespace=cancelled{os.getpid()}"
+    url = named(server.url, f"cancelled{os.getpid()}")
     async with leased.aio.connect(url) as locks:
         for number in range(CANCELLED):
             cancelled = asyncio.ensure_future(locks.lock(f"k{number % 7}", ttl=30).try_acquire())
@@ -261,7 +261,7 @@ async def test_cancelled_calls_leave_nothing_wrong(server: Any) -> None:
 
 async def test_a_cancelled_release_ends_in_a_free_key_or_can_be_repeated(server: Any) -> None:
     """C002: cut at any point, a release has freed the key, or the same handle still can; it is renewed no more."""
-    url = f"{server.url}?leased_namespace=released{os.getpid()}"
+    url = named(server.url, f"released{os.getpid()}")
     async with leased.aio.connect(url) as locks:
         for turns in range(40):
             handle = await locks.lock("k", ttl=30, renew=True, wait=SOON).acquire()
@@ -277,7 +277,7 @@ async def test_a_cancelled_release_ends_in_a_free_key_or_can_be_repeated(server:
 
 async def test_one_client_serves_several_loops(server: Any) -> None:
     """L: the same locks in one loop after the other, with connections of each loop's own."""
-    locks = leased.aio.connect(f"{server.url}?leased_namespace=loops{os.getpid()}")
+    locks = leased.aio.connect(named(server.url, f"loops{os.getpid()}"))
 
     async def use() -> bool:
         async with locks.lock("k", wait=SOON) as held:

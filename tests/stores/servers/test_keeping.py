@@ -90,7 +90,7 @@ async def test_renewing_sets_and_never_adds(stand: Stand) -> None:
 
 
 async def test_a_lease_is_counted_from_the_attempt_that_won(stand: Stand) -> None:
-    """C056, C055: a waiter whose wait was longer than its ttl gets a whole lease when it is granted."""
+    """C056, C055, C140: a waiter whose wait was longer than its ttl gets a whole lease when it is granted."""
     first = await stand.take(stand.elsewhere().lock("k", ttl=1.0))
     waiter = await stand.take(stand.connect().lock("k", ttl=0.8, wait=20))
     assert waiter.remaining() > 0.5
