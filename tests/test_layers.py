@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": BLOCKING | {"default", "aio"},
     "__main__": {"cli"},
     "contrib": set(),
-    "contrib.*": {"", "aio", "errors", "checks", "observe", "contrib.*"},
+    "contrib.*": {"", "aio", "errors", "checks", "observe", "wire", "contrib.*"},
     "fences": {"fences.*"},
     "fences.*": VALUES | {"context", "clocks", "wire", "fences", "fences._*"},
     "server": set(),
@@ -116,6 +116,7 @@ ALLOWED_USE: dict[str, set[str]] = {
 # Modules that are not in the standard library, and who may import them. Only inside functions: importing any module
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {
+    "contrib.fastapi": {"starlette"},
     "contrib.opentelemetry": {"opentelemetry"},
     "contrib.prometheus": {"prometheus_client"},
     "fences.redis": {"redis"},

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import leased
-from leased import aio
 from leased.checks import Duration, shown
+from leased.contrib._opened import Opened, StoreGiven
 from leased.errors import InvalidRequest, LockNotAcquired
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class LockStrategy:
         self,
         key: Key,
         *,
-        store: str | leased.Locks | aio.Locks,
+        store: StoreGiven,
         ttl: Duration = 30.0,
         wait: Duration = 0.0,
         owner: str | None = None,
@@ -99,9 +99,7 @@ class LockStrategy:
         name: str = "Lock",
     ) -> None:
         self._key = key
-        self._store = store
-        self._blocking = store if isinstance(store, leased.Locks) else None
-        self._asynchronous = store if isinstance(store, aio.Locks) else None
+        self._opened = Opened(store)
         self._terms: dict[str, Any] = {"ttl": ttl, "wait": wait, "owner": owner, "if_lost": "return", "name": name}
         self._on_lost = on_lost
         self.name = name
@@ -110,7 +108,7 @@ class LockStrategy:
         """Call it under the lease, in this thread."""
         if inspect.iscoroutinefunction(self._on_lost):
             raise InvalidRequest("on_lost is a coroutine function, and this call blocks", hint="give a plain function")
-        run, lock = self._begin(self._locks())
+        run, lock = self._begin(self._opened.blocking())
         try:
             with lock.hold(cancel=run.cancel) as handle:
                 self._granted(run, handle)
@@ -125,7 +123,7 @@ class LockStrategy:
 
     async def execute_async(self, call: Callable[[], Awaitable[T]]) -> T:
         """As `execute`, for what is awaited: it is cancelled when the lease is lost."""
-        run, lock = self._begin(self._locks_async())
+        run, lock = self._begin(self._opened.asynchronous())
         try:
             async with lock.hold(cancel=run.cancel) as handle:
                 self._granted(run, handle)
@@ -140,29 +138,11 @@ class LockStrategy:
 
     def close(self) -> None:
         """Close what was opened here for blocking calls; `Locks` that were given are their owner's."""
-        if self._blocking is not None and self._blocking is not self._store:
-            self._blocking.close()
+        self._opened.close()
 
     async def aclose(self) -> None:
         """Close what was opened here for either kind of call."""
-        self.close()
-        if self._asynchronous is not None and self._asynchronous is not self._store:
-            await self._asynchronous.close()
-
-    def _locks(self) -> leased.Locks:
-        if self._blocking is None:
-            self._blocking = leased.connect(self._url("leased.connect"))
-        return self._blocking
-
-    def _locks_async(self) -> aio.Locks:
-        if self._asynchronous is None:
-            self._asynchronous = aio.connect(self._url("leased.aio.connect"))
-        return self._asynchronous
-
-    def _url(self, way: str) -> str:
-        if isinstance(self._store, str):
-            return self._store
-        raise InvalidRequest("the store of this strategy is of the other face", hint=f"give it a URL, or use {way}()")
+        await self._opened.aclose()
 
     def _begin(self, locks: Any) -> tuple[Execution, Any]:
         """A new attempt of the running execution, or of one that nobody reads, and its lock."""

@@ -1,0 +1,74 @@
+"""Locks in FastAPI and Starlette applications: errors as answers, and a dependency that holds a key for a request.
+
+It opens no store: the application does that, in its lifespan.
+"""
+
+# Without `from __future__ import annotations`: FastAPI reads the annotations of the dependency that is made here.
+
+import json
+import math
+import string
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from leased import aio
+from leased.checks import Duration, shown
+from leased.errors import InvalidRequest, LeasedError
+from leased.wire import write_error
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+
+def answer_errors(app: "Starlette") -> None:
+    """Answer the errors of leased that handlers and dependencies raise: 409 for a key that somebody else has, 503 for a
+    store that does not answer, 429 for too many requests, and so on, as problem documents.
+
+    They name the key and the public part of its holder, and say in `Retry-After` when to come back where that is
+    known.
+    """
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    async def answer(_: Request, error: LeasedError) -> Response:
+        headers = {} if error.retry_after is None else {"Retry-After": str(math.ceil(error.retry_after))}
+        body = json.dumps(write_error(error, request_id=None))
+        status = error.http_status or 500
+        return Response(body, status_code=status, headers=headers, media_type="application/problem+json")
+
+    app.add_exception_handler(LeasedError, answer)  # type: ignore[arg-type]  # it is given that class only
+
+
+def locked(
+    key: str,
+    *,
+    ttl: Duration = 30.0,
+    wait: Duration = 0.0,
+    name: str | None = None,
+    locks: Callable[[Any], aio.Locks] | None = None,
+) -> Callable[..., AsyncIterator[aio.Handle]]:
+    """A FastAPI dependency: the request is handled under a lease on `key`, in which `{names}` are filled in from the
+    path, or it raises `LockNotAcquired` (`LockTimeout` when the wait ran out) and the handler does not run.
+
+    `locks` finds the asyncio locks for a request, by default `app.state.locks`. The handler gets the handle, whose
+    `fencing_token` it passes on with what it writes. A lease that is lost cancels an async handler.
+    """
+    from starlette.requests import Request
+
+    async def under_the_lease(request: Request) -> AsyncIterator[aio.Handle]:
+        found: aio.Locks = request.app.state.locks if locks is None else locks(request)
+        lock = found.lock(_filled_in(key, request.path_params), ttl=ttl, wait=wait, name=name)
+        async with lock as handle:
+            yield handle
+
+    return under_the_lease
+
+
+def _filled_in(key: str, values: Any) -> str:
+    try:
+        return string.Formatter().vformat(key, (), values)
+    except (LookupError, AttributeError, ValueError) as error:
+        raise InvalidRequest(
+            f"the key {shown(key)!r} cannot be filled in from the path, which has {sorted(values)}: {error}",
+            hint="name path parameters, and write literal braces twice",
+        ) from None

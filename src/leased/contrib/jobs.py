@@ -1,0 +1,63 @@
+"""Jobs that a schedule starts on every machine and that shall run on one: for APScheduler and the like.
+
+It schedules nothing itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from leased.checks import Duration
+from leased.contrib._opened import Opened, StoreGiven
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_log = logging.getLogger("leased")
+
+
+def on_one(
+    key: str,
+    *,
+    store: StoreGiven,
+    ttl: Duration = 30.0,
+    hold_at_least: Duration = 0.0,
+    name: str | None = None,
+) -> Callable[[F], F]:
+    """A decorator for a job, plain or `async`: of all that start it at about the same time one runs it.
+
+    The calls of the others do nothing and give `None`, with a line in the log. `hold_at_least` keeps the key closed so
+    long from the start, also after the job has ended: choose it longer than the clocks of the machines are apart, and
+    shorter than the schedule. The lease is renewed while the job runs; `ttl` is how long a machine that dies keeps the
+    others from the next run. `store` is a URL, opened on first use and kept open, or locks of the face that the job
+    has. Errors of the job pass through; a store that does not answer raises `StoreUnavailable`, and nothing runs.
+    """
+    opened = Opened(store)
+    terms: dict[str, Any] = {"ttl": ttl, "hold_at_least": hold_at_least, "name": name}
+
+    def decorate(job: F) -> F:
+        if inspect.iscoroutinefunction(job):
+
+            @functools.wraps(job)
+            async def run_async(*args: Any, **kwargs: Any) -> Any:
+                result = await opened.asynchronous().lock(key, **terms).try_run(job, *args, **kwargs)
+                return _value(result, key)
+
+            return cast("F", run_async)
+
+        @functools.wraps(job)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return _value(opened.blocking().lock(key, **terms).try_run(job, *args, **kwargs), key)
+
+        return cast("F", run)
+
+    return decorate
+
+
+def _value(result: Any, key: str) -> Any:
+    if not result.ran:
+        _log.info("the job of %r runs elsewhere, or has just run: skipped here", key)
+    return result.value
