@@ -8,15 +8,25 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from leased.checks import Duration
 from leased.contrib._opened import Opened, StoreGiven
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _log = logging.getLogger("leased")
+
+
+class Decorator(Protocol):
+    """Makes of a job one that gives `None` where it was skipped."""
+
+    @overload
+    def __call__(self, job: Callable[P, Coroutine[Any, Any, T]], /) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+    @overload
+    def __call__(self, job: Callable[P, T], /) -> Callable[P, T | None]: ...
 
 
 def on_one(
@@ -26,7 +36,7 @@ def on_one(
     ttl: Duration = 30.0,
     hold_at_least: Duration = 0.0,
     name: str | None = None,
-) -> Callable[[F], F]:
+) -> Decorator:
     """A decorator for a job, plain or `async`: of all that start it at about the same time one runs it.
 
     The calls of the others do nothing and give `None`, with a line in the log. `hold_at_least` keeps the key closed so
@@ -38,7 +48,7 @@ def on_one(
     opened = Opened(store)
     terms: dict[str, Any] = {"ttl": ttl, "hold_at_least": hold_at_least, "name": name}
 
-    def decorate(job: F) -> F:
+    def decorate(job: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(job):
 
             @functools.wraps(job)
@@ -46,15 +56,15 @@ def on_one(
                 result = await opened.asynchronous().lock(key, **terms).try_run(job, *args, **kwargs)
                 return _value(result, key)
 
-            return cast("F", run_async)
+            return run_async
 
         @functools.wraps(job)
         def run(*args: Any, **kwargs: Any) -> Any:
             return _value(opened.blocking().lock(key, **terms).try_run(job, *args, **kwargs), key)
 
-        return cast("F", run)
+        return run
 
-    return decorate
+    return cast("Decorator", decorate)
 
 
 def _value(result: Any, key: str) -> Any:
