@@ -116,6 +116,7 @@ ALLOWED_USE: dict[str, set[str]] = {
 # Modules that are not in the standard library, and who may import them. Only inside functions: importing any module
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {
+    "contrib.celery": {"celery"},
     "contrib.fastapi": {"starlette"},
     "contrib.opentelemetry": {"opentelemetry"},
     "contrib.prometheus": {"prometheus_client"},
