@@ -196,7 +196,7 @@ def module_section(module: ModuleType) -> str:
     own = {
         name: one
         for name, one in vars(module).items()
-        if not name.startswith("_") and getattr(one, "__module__", "") == module.__name__
+        if not name.startswith("_") and getattr(one, "__module__", "").startswith(module.__name__)
     }
     parts = [f"## {module.__name__}\n\n{inspect.cleandoc(module.__doc__ or '')}"]
     parts += [

@@ -117,6 +117,7 @@ ALLOWED_USE: dict[str, set[str]] = {
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {
     "contrib.celery": {"celery"},
+    "contrib.django._settings": {"django"},
     "contrib.fastapi": {"starlette"},
     "contrib.opentelemetry": {"opentelemetry"},
     "contrib.prometheus": {"prometheus_client"},
@@ -129,6 +130,8 @@ DRIVERS: dict[str, set[str]] = {
 }
 # Modules that only ever run inside a framework, and may import it at the top.
 FRAMEWORKS: dict[str, set[str]] = {
+    "contrib.django.apps": {"django"},
+    "contrib.django.management.commands.locked": {"django"},
     "testing.agreement": {"hypothesis"},
     "testing.plugin": {"pytest"},
     "server.answers": {"msgspec"},

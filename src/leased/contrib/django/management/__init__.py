@@ -1,0 +1,1 @@
+"""Management commands of a Django project that uses leased."""

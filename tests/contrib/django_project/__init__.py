@@ -1,0 +1,1 @@
+"""Of a Django project for tests."""
