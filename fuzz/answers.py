@@ -9,8 +9,9 @@ from leased.stores._http_answers import from_service, understand
 from leased.stores._http_url import Address, read_address
 from leased.stores._http_wire import Answer
 from leased.targets import Options
-from leased.wire import read_assurance, read_error, read_forced, read_outcome, read_status
+from leased.wire import read_assurance, read_forced, read_outcome, read_status
 from leased.wire_batch import read_outcomes, read_page
+from leased.wire_errors import read_error
 
 _ADDRESS: Address = read_address("http://127.0.0.1:1", Options(clock=BlockingClock()))
 _OPERATIONS = (

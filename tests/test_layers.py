@@ -20,13 +20,14 @@ PACKAGE = ROOT / "src" / "leased"
 
 VALUES = {"errors", "policy", "model", "checks", "store"}
 # These reach for time, chance and the outside world through `Env` only, so that a seed repeats a run.
-CORE = {*VALUES, "hold", "observe", "queue", "env", "cleanup", "engine", "join", "timeline", "wire", "wire_batch"}
+WIRE = {"wire", "wire_batch", "wire_errors"}
+CORE = {*VALUES, *WIRE, "hold", "observe", "queue", "env", "cleanup", "engine", "join", "timeline"}
 # What both faces are made of: all but the thread or the loop.
 SHARED = {*CORE, "clocks", "targets", "context", "recipe", "handle", "scope", "client", "keeper", "hooks"}
 BLOCKING = {*SHARED, "threads", "interrupt", "sync_lock", "sync_handle", "sync"}
 ASYNC = {*SHARED, "aio*"}
 # What the command line is written against: the blocking face and the values that come out of it.
-COMMAND = {"", "sync", "targets", "handle", "checks", "errors", "model", "policy", "observe", "clocks", "wire", "cli.*"}
+COMMAND = {"", "sync", "targets", "handle", "checks", "errors", "model", "policy", "observe", "clocks", *WIRE, "cli.*"}
 
 # The service is the engine over a store, in an event loop: never the blocking face, never the command line.
 SERVICE = {*CORE, "targets", "aio_clock", "server.*"}
@@ -49,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": VALUES | {"hold", "queue", "env", "cleanup"},
     "join": VALUES,
     "wire": {"model", "errors"},
-    "wire_batch": {"model", "errors", "store", "wire"},
+    "wire_errors": {"model", "errors", "wire"},
+    "wire_batch": {"model", "errors", "store", "wire", "wire_errors"},
     "context": VALUES | {"hold"},
     "recipe": VALUES | {"context"},
     "handle": VALUES | {"hold", "observe", "recipe"},
@@ -71,9 +73,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": BLOCKING | {"default", "aio"},
     "__main__": {"cli"},
     "contrib": set(),
-    "contrib.*": {"", "aio", "errors", "checks", "observe", "wire", "contrib.*"},
+    "contrib.*": {"", "aio", "errors", "checks", "observe", "wire*", "contrib.*"},
     "fences": {"fences.*"},
-    "fences.*": VALUES | {"context", "clocks", "wire", "fences", "fences._*"},
+    "fences.*": VALUES | {"context", "clocks", "wire*", "fences", "fences._*"},
     "server": set(),
     "server.*": SERVICE,
     "server.registry_postgres": SERVICE | {"stores._drivers"},

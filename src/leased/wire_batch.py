@@ -15,14 +15,13 @@ from leased.wire import (
     Body,
     Unreadable,
     name_of,
-    read_error,
     read_outcome,
     read_status,
-    write_error,
     write_operation,
     write_outcome,
     write_status,
 )
+from leased.wire_errors import read_error, write_error
 
 MOST_OPERATIONS = 512
 """Operations in one batch, at the most; its body has a limit of its own."""

@@ -174,10 +174,11 @@ def test_the_dead_holder_is_not_asked_after(cli: Cli) -> None:
     assert cli.run("run", "job", "--wait", "5", "--", "true").returncode == 0
 
 
-def test_finishing_late_leaves_the_next_run_alone(cli: Cli) -> None:
+def test_finishing_late_leaves_the_next_run_alone(cli: Cli, tmp_path: Path) -> None:
     """C092: a run that was stopped past its ttl does not free the key of the run that came after it, and says so."""
-    late = cli.start("run", "job", "--ttl", "2", "--grace", "0.2", "--", "sleep", "100")
-    eventually(lambda: cli.held("job"), "the key is held")
+    works = f"touch {tmp_path / 'works'}; exec sleep 100"
+    late = cli.start("run", "job", "--ttl", "2", "--grace", "0.2", "--", "sh", "-c", works)
+    eventually((tmp_path / "works").exists, "the work has begun")
     late.send_signal(signal.SIGSTOP)
     eventually(lambda: not cli.held("job"), "the lease has run out")
     successor = cli.locks.lock("job", ttl=60).acquire()

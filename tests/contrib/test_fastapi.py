@@ -101,6 +101,7 @@ def test_a_store_that_does_not_answer_is_a_503() -> None:
     with ExitStack() as stack:
         status, body, _ = Application(stack, "redis://127.0.0.1:1?leased_timeout=0.5").ask("/orders/7?seconds=0")
         assert (status, body["code"], body["applied"]) == (503, "LOCK_STORE_UNAVAILABLE", False)
+        assert "127.0.0.1" not in str(body)
 
 
 def test_an_application_that_is_killed_frees_its_keys_with_the_ttl(application: Application) -> None:

@@ -8,12 +8,15 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import leased
 from leased.contrib.jobs import on_one
+from leased.errors import InvalidRequest
 from tests.until import until
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +92,31 @@ def test_errors_pass_through(url: str) -> None:
             on_one("report", store=url)(fail)()
     with pytest.raises(leased.StoreUnavailable):
         on_one("report", store="redis://127.0.0.1:1?leased_timeout=0.5")(fail)()
+
+
+def test_jobs_that_would_run_later_are_refused(url: str) -> None:
+    """A generator does its work when somebody iterates, and the lease would be over by then."""
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def both() -> AsyncIterator[int]:
+        yield 1
+
+    class Report:
+        """A job that is an object."""
+
+        async def __call__(self) -> int:
+            return leased.current_fencing_token() or 0
+
+    jobs: list[Callable[[], Any]] = [generator, both]
+    for job in jobs:
+        with pytest.raises(InvalidRequest, match="is a generator"):
+            on_one("report", store=url)(job)
+    report: Any = Report()
+    decorated: Any = on_one("report", store=url)(report)
+    token = asyncio.run(decorated())
+    assert token > 0
 
 
 _MACHINE = """

@@ -217,6 +217,59 @@ def test_locks_that_were_given_stay_open(url: str, locks: leased.Locks) -> None:
         own.execute(lambda: None)
 
 
+def test_a_strategy_within_another_tells_nothing_to_the_outer_one(url: str) -> None:
+    """P1: each call has the fencing token of its own lease, and the outer execution that of the outer lease."""
+    outer, inner = (LockStrategy(name + ":{order}", store=url) for name in ("outer", "inner"))
+    seen: list[Any] = []
+
+    def within() -> None:
+        seen.append(leased.current_fencing_token())
+
+    def call() -> None:
+        mine = leased.current_fencing_token()
+        inner.execute(within)
+        seen.append((told.key, told.fencing_token == mine, told.outcome))
+
+    with execution(order=7) as told:
+        outer.execute(call)
+    assert seen[1] == ("outer:7", True, "running")
+    assert seen[0] != told.fencing_token
+    assert told.outcome == "done"
+
+
+def test_an_execution_tells_of_one_attempt_at_a_time(url: str) -> None:
+    """P1: two at once could take each other's fencing token for their own: the second is refused."""
+
+    async def call() -> None:
+        await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        async with aio.connect(url) as locks:
+            strategies = [LockStrategy(name, store=locks) for name in ("a", "b")]
+            with execution() as told:
+                ends = await asyncio.gather(*(one.execute_async(call) for one in strategies), return_exceptions=True)
+            assert [type(end) for end in ends] == [type(None), InvalidRequest]
+            assert told.outcome == "done"
+
+    asyncio.run(main())
+
+
+def test_work_that_is_left_for_later_is_refused(url: str) -> None:
+    """What a call only begins would run without the lease."""
+
+    async def coroutine() -> None:
+        raise AssertionError
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    calls: list[Callable[[], Any]] = [coroutine, generator]
+    for call in calls:
+        with execution() as told, pytest.raises(InvalidRequest, match="after the lease is over"):
+            LockStrategy("key", store=url).execute(call)
+        assert told.outcome == "failed"
+
+
 class Retry:
     """A stage that retries what may work later, by tenacity, as its users write it."""
 

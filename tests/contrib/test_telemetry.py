@@ -83,6 +83,7 @@ def test_prometheus_counts_what_happened() -> None:
     registry = CollectorRegistry()
     with connect(PrometheusObserver(registry)) as locks:
         one_of_each(locks)
+        until(lambda: registry.get_sample_value("leased_held", {"lock": "report"}) == 0, what="the loss is told")
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {"lock": "report", **labels})
@@ -102,6 +103,7 @@ def test_opentelemetry_spans() -> None:
     tracer = traced.tracers.get_tracer("test")
     with connect(traced.observer) as locks, tracer.start_as_current_span("job") as job:
         one_of_each(locks)
+        until(lambda: len(traced.spans("lease hold")) == 3, what="the loss is told")
     holds, waits = traced.spans("lease hold"), traced.spans("lease wait")
     assert {span.parent.span_id for span in (*holds, *waits)} == {job.get_span_context().span_id}
     assert [span.attributes["leased.outcome"] for span in holds] == ["released", "released", "force_released"]
@@ -121,6 +123,7 @@ def test_opentelemetry_metrics() -> None:
     traced = Traced()
     with connect(traced.observer) as locks:
         one_of_each(locks)
+        until(lambda: len(traced.spans("lease hold")) == 3, what="the loss is told")
     events = {point.attributes["leased.event"]: point.value for point in traced.points("leased.events")}
     assert events["acquired"] == 3
     assert events["released"] == 2

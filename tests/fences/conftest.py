@@ -92,7 +92,7 @@ def _s3(request: pytest.FixtureRequest, stack: ExitStack, _: Path) -> str:
     client = stack.enter_context(closing(places.s3_client(url)))
     client.create_bucket(Bucket="reports", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
     stack.callback(client.delete_bucket, Bucket="reports")
-    stack.callback(client.delete_object, Bucket="reports", Key="monday")
+    stack.callback(places.empty, client, "reports")
     return url
 
 

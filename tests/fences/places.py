@@ -17,8 +17,8 @@ import redis.asyncio
 
 from leased.fences.http import fencing_headers, raise_if_stale
 from leased.fences.redis import AsyncRedisGuard, RedisGuard
-from leased.fences.s3 import guarded_put
-from leased.fences.sql import GuardTable, guarded_update
+from leased.fences.s3 import guarded_get, guarded_put
+from leased.fences.sql import Database, GuardTable, guarded_update
 from leased.fences.sqlalchemy import guarded_update as guarded_update_orm
 from leased.fences.sqlalchemy import guarded_update_async
 from leased.stores._mysql_place import place
@@ -56,12 +56,18 @@ def connect(url: str) -> Any:
     )
 
 
+def speaks(url: str) -> Database:
+    """Which database that is."""
+    scheme = url.partition(":")[0]
+    return "sqlite" if scheme == "sqlite" else "postgresql" if scheme == "postgresql" else "mysql"
+
+
 def prepare(url: str) -> None:
     """Make the tables, and the row."""
     with closing(connect(url)) as connection:
         cursor = connection.cursor()
         cursor.execute(_TABLE)
-        cursor.execute(GUARDS.schema)
+        cursor.execute(GUARDS.schema(speaks(url)))
         cursor.execute("INSERT INTO report (day) VALUES ('monday')")
         connection.commit()
 
@@ -238,10 +244,8 @@ class Bucket:
 
     def read(self) -> int | None:
         """See `Place`."""
-        try:
-            return int(self.client.get_object(Bucket="reports", Key="monday")["Body"].read())
-        except self.client.exceptions.NoSuchKey:
-            return None
+        found = guarded_get(self.client, bucket="reports", key="monday")
+        return None if found is None else int(found["Body"].read())
 
     def close(self) -> None:
         """See `Place`."""
@@ -261,6 +265,12 @@ def s3_client(url: str) -> Any:
         aws_secret_access_key="a secret of tests",
         config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
     )
+
+
+def empty(client: Any, bucket: str) -> None:
+    """Delete all objects of a bucket."""
+    for found in client.list_objects_v2(Bucket=bucket).get("Contents", []):
+        client.delete_object(Bucket=bucket, Key=found["Key"])
 
 
 def engine_url(url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 import sqlite3
 from collections.abc import Iterator
@@ -12,10 +13,10 @@ import pytest
 import redis
 import sqlalchemy
 
-from leased.errors import InvalidRequest, StoreUnavailable
+from leased.errors import InvalidRequest, StaleFencingToken, StoreUnavailable
 from leased.fences.redis import RedisGuard
-from leased.fences.s3 import guarded_put
-from leased.fences.sql import GuardTable, guarded_update
+from leased.fences.s3 import guarded_get, guarded_put
+from leased.fences.sql import Database, GuardTable, guarded_update
 from leased.fences.sqlalchemy import guarded_update as guarded_update_orm
 from tests.fences import places
 from tests.servers.process import Server
@@ -26,7 +27,7 @@ def database() -> Iterator[sqlite3.Connection]:
     """Two rows, neither of them guarded."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE report (day TEXT PRIMARY KEY, total INTEGER, fencing_token INTEGER)")
-        connection.execute(GuardTable().schema)
+        connection.execute(GuardTable().schema("sqlite"))
         connection.execute("INSERT INTO report (day, total) VALUES ('monday', 0), ('tuesday', 0)")
         connection.commit()
         yield connection
@@ -109,10 +110,12 @@ def test_a_guard_outside_of_a_transaction(tmp_path: Any, postgres_server: Server
     postgres.autocommit = True
     mariadb = places.connect(mariadb_server.url)
     mariadb.autocommit(True)
-    for connection in (sqlite3.connect(tmp_path / "file.db", isolation_level=None), postgres, mariadb):
+    file = sqlite3.connect(tmp_path / "file.db", isolation_level=None)
+    kinds: list[tuple[Any, Database]] = [(file, "sqlite"), (postgres, "postgresql"), (mariadb, "mysql")]
+    for connection, kind in kinds:
         with closing(connection):
             cursor = connection.cursor()
-            cursor.execute(guards.schema)
+            cursor.execute(guards.schema(kind))
             with pytest.raises(InvalidRequest, match="in the transaction that writes"):
                 guards.check(cursor, "thing", fencing_token=7)
             cursor.execute("BEGIN")
@@ -147,22 +150,21 @@ def test_a_command_that_fails_raises_the_guard_for_nobody(valkey_server: Server)
 
 
 class Racing:
-    """An S3 client to which others are quicker, so many times."""
+    """An S3 client to which other leases are quicker, so many times: they write just before the pointer is put."""
 
     def __init__(self, client: Any, times: int) -> None:
         self._client = client
         self._left = times
         self.exceptions = client.exceptions
 
-    def head_object(self, **asked: Any) -> Any:
-        try:
-            return self._client.head_object(**asked)
-        finally:
-            if self._left:
-                self._left -= 1
-                self._client.put_object(**asked, Body=b"%d" % self._left, Metadata={"fencing-token": "3"})
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
     def put_object(self, **asked: Any) -> Any:
+        """Somebody writes just before the pointer is put."""
+        if self._left and asked["Key"] == "key":
+            self._left -= 1
+            guarded_put(self._client, bucket="races", key="key", body=b"theirs", fencing_token=3)
         return self._client.put_object(**asked)
 
 
@@ -172,30 +174,107 @@ def bucket(moto_server: Server) -> Iterator[Any]:
     with closing(places.s3_client(f"http://{moto_server.host}:{moto_server.port}")) as client:
         client.create_bucket(Bucket="races", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
         yield client
-        client.delete_object(Bucket="races", Key="key")
+        places.empty(client, "races")
         client.delete_bucket(Bucket="races")
 
 
+def data_of(bucket: Any) -> Any:
+    """What is there to be read."""
+    return guarded_get(bucket, bucket="races", key="key")["Body"].read()
+
+
 def test_objects_that_others_write_meanwhile(bucket: Any) -> None:
-    """F1: a put is made on what was compared and nothing else: it is compared anew, and given up after a while."""
+    """F1: a pointer is replaced on what was compared and nothing else: compared anew, and given up after a while. What
+    nobody is led to is deleted."""
     asked: dict[str, Any] = {"bucket": "races", "key": "key", "fencing_token": 7}
     assert guarded_put(Racing(bucket, 1), body=b"ours", **asked)
-    assert bucket.get_object(Bucket="races", Key="key")["Body"].read() == b"ours"
+    assert data_of(bucket) == b"ours"
+    places.empty(bucket, "races")
     with pytest.raises(StoreUnavailable, match="10 times in between"):
         guarded_put(Racing(bucket, 100), body=b"never", **asked)
-    assert bucket.get_object(Bucket="races", Key="key")["Body"].read() != b"never"
+    assert data_of(bucket) == b"theirs"
+    assert len(bucket.list_objects_v2(Bucket="races")["Contents"]) == 2
+
+
+def test_the_same_bytes_of_another_lease(bucket: Any) -> None:
+    """F1: a later lease has written the very bytes that an earlier one compared, so that ETags tell nothing: the late
+    write is refused all the same."""
+
+    class Late(Racing):
+        def put_object(self, **asked: Any) -> Any:
+            if asked["Key"] == "key":
+                guarded_put(self._client, bucket="races", key="key", body=b"ready", fencing_token=9)
+            return self._client.put_object(**asked)
+
+    guarded_put(bucket, bucket="races", key="key", body=b"ready", fencing_token=3)
+    with pytest.raises(StaleFencingToken):
+        guarded_put(Late(bucket, 0), bucket="races", key="key", body=b"late", fencing_token=5)
+    assert data_of(bucket) == b"ready"
+
+
+def test_a_body_that_can_be_read_once(bucket: Any) -> None:
+    """The data is sent once, whoever comes in between."""
+    asked: dict[str, Any] = {"bucket": "races", "key": "key", "fencing_token": 7}
+    guarded_put(Racing(bucket, 1), body=io.BytesIO(b"a stream"), ContentType="text/plain", **asked)
+    found = guarded_get(bucket, bucket="races", key="key")
+    assert (found["Body"].read(), found["ContentType"]) == (b"a stream", "text/plain")
+    assert guarded_get(bucket, bucket="races", key="other") is None
 
 
 def test_objects_that_were_not_guarded(bucket: Any) -> None:
-    """One without a token is overwritten, one with nonsense for a token is not; conditions are ours to make."""
+    """What is no pointer is neither read nor overwritten."""
     asked: dict[str, Any] = {"bucket": "races", "key": "key", "body": b"ours", "fencing_token": 7}
-    bucket.put_object(Bucket="races", Key="key", Body=b"old")
-    assert guarded_put(bucket, Metadata={"author": "me"}, **asked)
-    assert bucket.head_object(Bucket="races", Key="key")["Metadata"] == {"author": "me", "fencing-token": "7"}
-    bucket.put_object(Bucket="races", Key="key", Body=b"old", Metadata={"fencing-token": "x"})
-    with pytest.raises(InvalidRequest, match="'x', which is none"):
-        guarded_put(bucket, **asked)
-    with pytest.raises(InvalidRequest, match="leave IfMatch out"):
-        guarded_put(bucket, IfMatch="x", **asked)
+    for strange in (b"old", b"{}", b'{"leased": 1, "data": 3}', b"[1]", b"\xff"):
+        bucket.put_object(Bucket="races", Key="key", Body=strange)
+        with pytest.raises(InvalidRequest, match="not written by guarded_put"):
+            guarded_put(bucket, **asked)
+        assert bucket.get_object(Bucket="races", Key="key")["Body"].read() == strange
     with pytest.raises(bucket.exceptions.ClientError, match="NoSuchBucket"):
         guarded_put(bucket, **{**asked, "bucket": "nowhere"})
+
+
+def test_a_database_that_keeps_the_row_as_it_is(database: sqlite3.Connection) -> None:
+    """A trigger may see to it that nothing is written: that is no success, and no stale token either."""
+    database.execute("UPDATE report SET fencing_token = 3")
+    database.execute("CREATE TRIGGER keep BEFORE UPDATE ON report BEGIN SELECT RAISE(IGNORE); END")
+    with pytest.raises(StoreUnavailable, match="did not write") as caught:
+        guarded_update(database.cursor(), "report", values={"total": 1}, where={"day": "monday"}, fencing_token=5)
+    assert caught.value.applied is False
+
+
+def test_a_cursor_that_does_not_count(postgres_server: Server) -> None:
+    """In psycopg's pipeline mode rows are not counted yet: what was written is looked at instead."""
+    name = f"report_{secrets.token_hex(4)}"
+    with closing(places.connect(postgres_server.url)) as connection:
+        connection.execute(f"CREATE TABLE {name} (day TEXT PRIMARY KEY, total INT, fencing_token BIGINT)")
+        connection.execute(f"INSERT INTO {name} VALUES ('monday', 0, 9)")
+        asked: dict[str, Any] = {"values": {"total": 1}, "where": {"day": "monday"}}
+        with connection.pipeline():
+            with pytest.raises(StaleFencingToken):
+                guarded_update(connection.cursor(), name, fencing_token=5, **asked)
+            assert guarded_update(connection.cursor(), name, fencing_token=9, **asked)
+        assert connection.execute(f"SELECT total FROM {name}").fetchone() == (1,)
+        connection.rollback()
+
+
+def test_things_are_told_apart_by_their_bytes(mariadb_server: Server) -> None:
+    """Names that a collation takes for the same are guarded each by itself."""
+    guards = GuardTable(f"guard_{secrets.token_hex(4)}")
+    with closing(places.connect(mariadb_server.url)) as connection:
+        cursor = connection.cursor()
+        cursor.execute(guards.schema("mysql"))
+        guards.check(cursor, "Order", fencing_token=9)
+        for other in ("order", "Order ", "\N{LATIN CAPITAL LETTER O WITH DIAERESIS}rder"):
+            guards.check(cursor, other, fencing_token=5)
+        with pytest.raises(StaleFencingToken):
+            guards.check(cursor, "Order", fencing_token=5)
+        connection.rollback()
+        cursor.execute(f"DROP TABLE {guards.name}")
+
+
+def test_an_update_that_returns_rows_is_refused_before_it_runs() -> None:
+    """It would not be counted."""
+    table = sqlalchemy.table("report", sqlalchemy.column("fencing_token"), sqlalchemy.column("day"))
+    statement = table.update().where(table.c.day == "monday").returning(table.c.day)
+    with pytest.raises(InvalidRequest, match="cannot return rows"):
+        guarded_update_orm(Any, statement, column=table.c.fencing_token, fencing_token=7)  # type: ignore[arg-type]

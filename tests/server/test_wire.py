@@ -40,6 +40,7 @@ from leased.server.requests import (
     RenewRequest,
 )
 from leased.store import Outcome
+from leased.wire_errors import read_error, write_error
 
 WALL = 1_800_000_000.0
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
@@ -185,16 +186,16 @@ RAISED: list[LeasedError] = [
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: f"{error.code}")
 def test_errors_are_read_back_the_same(error: LeasedError) -> None:
     """V2: class, code, message, hint, and what belongs to the class, come back from a problem document."""
-    body = sent(wire.write_error(error, request_id="r"))
+    body = sent(write_error(error, request_id="r"))
     assert (body["status"], body["code"], body["requestId"]) == (error.http_status, body["errorCode"], "r")
-    back = wire.read_error(body, status=body["status"])
+    back = read_error(body, status=body["status"])
     assert (type(back), back.code, back.message, back.hint) == (type(error), error.code, error.message, error.hint)
     assert (back.retry_after, getattr(back, "applied", 0)) == (error.retry_after, getattr(error, "applied", 0))
 
 
 def test_a_limit_is_never_told_too_short() -> None:
     """R2: whole seconds, rounded up: who waits that long is let through."""
-    assert wire.write_error(RateLimited("m", retry_after=1.01), request_id=None)["retryAfter"] == 2
+    assert write_error(RateLimited("m", retry_after=1.01), request_id=None)["retryAfter"] == 2
 
 
 @given(OPERATIONS, JSON)
@@ -211,7 +212,7 @@ def test_nonsense_is_no_outcome(operation: Operation, nonsense: Any) -> None:
 @given(JSON, st.integers(400, 599))
 def test_a_strange_error_is_an_unknown_effect(nonsense: Any, status: int) -> None:
     """O6: a page that is no problem document of ours says nothing of the effect."""
-    error = wire.read_error(nonsense if isinstance(nonsense, dict) else {"code": nonsense}, status=status)
+    error = read_error(nonsense if isinstance(nonsense, dict) else {"code": nonsense}, status=status)
     assert isinstance(error, StoreUnavailable)
     assert error.applied is None
 
@@ -255,6 +256,6 @@ def test_no_token_is_in_what_others_see() -> None:
     for body in (
         wire.write_outcome(Acquire(claim), Contended(status), wall=WALL),
         wire.write_status(status),
-        wire.write_error(errors.LockNotAcquired("m", key="k", holder=status), request_id=None),
+        write_error(errors.LockNotAcquired("m", key="k", holder=status), request_id=None),
     ):
         assert "canary" not in json.dumps(body)

@@ -100,6 +100,19 @@ def test_a_change_for_the_worse_is_told_and_one_for_the_better_is_not() -> None:
     assert all(event.key == "" and event.data["store"] == "redis://here" for event in scene.events)
 
 
+def test_where_replicas_were_met_nothing_is_primary_again() -> None:
+    """S10: a server without replicas may just have been cut off from them, whatever it gave in between."""
+    for between in ("until-failover", "replicated", "unknown", "volatile"):
+        scene = Scene()
+        scene.standing.read(assurance("until-failover"), followed=True)
+        scene.standing.read(assurance(between))
+        scene.standing.read(assurance("primary"))
+        assert scene.standing.assurance.exclusive == "until-failover"
+        assert scene.standing.assurance.early_loss
+        scene.standing.read(assurance("replicated"))
+        assert scene.standing.assurance.exclusive == "replicated"
+
+
 def test_losing_leases_early_is_worse() -> None:
     """The same word with leases that can end early is a change for the worse too."""
     scene = Scene()

@@ -21,6 +21,7 @@ from leased.stores._http_connection import trust_of
 from leased.stores._http_strangers import NO_SERVICE, hint_of
 from leased.stores._http_url import Address, read_address
 from leased.targets import Options, read_url
+from leased.wire_errors import read_error
 
 _MOST_ANSWER = 4 * MAX_FILE
 
@@ -125,7 +126,7 @@ class AtService:
                 hint=NO_SERVICE,
             )
         if answer.status != 200:
-            raise wire.read_error(found, status=answer.status)
+            raise read_error(found, status=answer.status)
         return found
 
 

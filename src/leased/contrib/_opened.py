@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TypeAlias
 
 import leased
@@ -16,20 +17,23 @@ class Opened:
 
     def __init__(self, store: StoreGiven) -> None:
         self._store = store
+        self._mutex = threading.Lock()
         self._blocking = store if isinstance(store, leased.Locks) else None
         self._asynchronous = store if isinstance(store, aio.Locks) else None
 
     def blocking(self) -> leased.Locks:
         """For blocking calls; `InvalidRequest` where locks of the other face were given."""
-        if self._blocking is None:
-            self._blocking = leased.connect(self._url("leased.connect"))
-        return self._blocking
+        with self._mutex:
+            if self._blocking is None:
+                self._blocking = leased.connect(self._url("leased.connect"))
+            return self._blocking
 
     def asynchronous(self) -> aio.Locks:
         """For asyncio; `InvalidRequest` where locks of the other face were given."""
-        if self._asynchronous is None:
-            self._asynchronous = aio.connect(self._url("leased.aio.connect"))
-        return self._asynchronous
+        with self._mutex:
+            if self._asynchronous is None:
+                self._asynchronous = aio.connect(self._url("leased.aio.connect"))
+            return self._asynchronous
 
     def close(self) -> None:
         """Close what was opened here for blocking calls."""

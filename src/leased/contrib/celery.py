@@ -1,7 +1,7 @@
 """Celery tasks of which one runs at a time, for each of the things that they are about. It configures no Celery.
 
-The lease belongs to the task, by its id: a task that is delivered again, because its worker died, takes over the lease
-that it left behind, and its work of before can no longer renew it or release it.
+The lease belongs to the task, by its id: a task that is delivered again takes over the lease that it left behind. The
+broker decides when that is; see the page on Celery for time-outs that deliver a task again while it runs.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import string
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, ParamSpec, TypeVar
 
-from leased.checks import Duration, seconds, shown
+from leased.checks import Duration, seconds
+from leased.contrib._calls import filled_in, refuse_later
 from leased.contrib._opened import Opened, StoreGiven
-from leased.errors import InvalidRequest, LockNotAcquired
+from leased.errors import LockNotAcquired
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_HINT = "name arguments of the task, and write literal braces twice"
 
 _log = logging.getLogger("leased")
 
@@ -45,13 +47,14 @@ def one_at_a_time(
     delay = None if retry_in is None else seconds(retry_in, what="retry_in")
 
     def decorate(task: Callable[P, T]) -> Callable[P, T | None]:
+        refuse_later(task)
         signature = inspect.signature(task)
 
         @functools.wraps(task)
         def run(*args: P.args, **kwargs: P.kwargs) -> T | None:
             running = _running()
             lock = opened.blocking().lock(
-                _filled_in(key, signature, args, kwargs),
+                filled_in(key, _arguments(signature, args, kwargs), hint=_HINT),
                 ttl=ttl,
                 wait=wait,
                 name=name,
@@ -82,13 +85,7 @@ def _running() -> Any:
     return current._get_current_object() if current and current.request.id else None
 
 
-def _filled_in(key: str, signature: inspect.Signature, args: Any, kwargs: Any) -> str:
+def _arguments(signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    try:
-        return string.Formatter().vformat(key, (), bound.arguments)
-    except (LookupError, AttributeError, ValueError) as error:
-        raise InvalidRequest(
-            f"the key {shown(key)!r} cannot be filled in from {list(bound.arguments)}: {error}",
-            hint="name arguments of the task, and write literal braces twice",
-        ) from None
+    return bound.arguments

@@ -6,15 +6,18 @@ It opens no store: the application does that, in its lifespan.
 # Without `from __future__ import annotations`: FastAPI reads the annotations of the dependency that is made here.
 
 import json
+import logging
 import math
-import string
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from leased import aio
-from leased.checks import Duration, shown
-from leased.errors import InvalidRequest, LeasedError
-from leased.wire import write_error
+from leased.checks import Duration
+from leased.contrib._calls import filled_in
+from leased.errors import LeasedError, StoreUnavailable
+from leased.wire_errors import write_error
+
+_log = logging.getLogger("leased")
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -25,14 +28,19 @@ def answer_errors(app: "Starlette") -> None:
     store that does not answer, 429 for too many requests, and so on, as problem documents.
 
     They name the key and the public part of its holder, and say in `Retry-After` when to come back where that is
-    known.
+    known. Of a store that does not answer they say nothing else; the log of `leased` has the words.
     """
     from starlette.requests import Request
     from starlette.responses import Response
 
     async def answer(_: Request, error: LeasedError) -> Response:
         headers = {} if error.retry_after is None else {"Retry-After": str(math.ceil(error.retry_after))}
-        body = json.dumps(write_error(error, request_id=None))
+        problem = write_error(error, request_id=None)
+        if isinstance(error, StoreUnavailable):  # its words may say where the store is
+            _log.error("a request could not be handled under its lock: %s", error)
+            problem["detail"] = "the locks cannot be had now"
+            problem.pop("hint", None)
+        body = json.dumps(problem)
         status = error.http_status or 500
         return Response(body, status_code=status, headers=headers, media_type="application/problem+json")
 
@@ -57,18 +65,9 @@ def locked(
 
     async def under_the_lease(request: Request) -> AsyncIterator[aio.Handle]:
         found: aio.Locks = request.app.state.locks if locks is None else locks(request)
-        lock = found.lock(_filled_in(key, request.path_params), ttl=ttl, wait=wait, name=name)
+        name_of_key = filled_in(key, request.path_params, hint="name path parameters, and write literal braces twice")
+        lock = found.lock(name_of_key, ttl=ttl, wait=wait, name=name)
         async with lock as handle:
             yield handle
 
     return under_the_lease
-
-
-def _filled_in(key: str, values: Any) -> str:
-    try:
-        return string.Formatter().vformat(key, (), values)
-    except (LookupError, AttributeError, ValueError) as error:
-        raise InvalidRequest(
-            f"the key {shown(key)!r} cannot be filled in from the path, which has {sorted(values)}: {error}",
-            hint="name path parameters, and write literal braces twice",
-        ) from None

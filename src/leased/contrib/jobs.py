@@ -6,12 +6,12 @@ It schedules nothing itself.
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from leased.checks import Duration
+from leased.contrib._calls import is_async, refuse_later
 from leased.contrib._opened import Opened, StoreGiven
 
 P = ParamSpec("P")
@@ -42,14 +42,16 @@ def on_one(
     The calls of the others do nothing and give `None`, with a line in the log. `hold_at_least` keeps the key closed so
     long from the start, also after the job has ended: choose it longer than the clocks of the machines are apart, and
     shorter than the schedule. The lease is renewed while the job runs; `ttl` is how long a machine that dies keeps the
-    others from the next run. `store` is a URL, opened on first use and kept open, or locks of the face that the job
-    has. Errors of the job pass through; a store that does not answer raises `StoreUnavailable`, and nothing runs.
+    others from the next run. A lease that was lost meanwhile is in the log and changes nothing here. `store` is a URL,
+    opened on first use and kept open, or locks of the face that the job has. Errors of the job pass through; a store
+    that does not answer raises `StoreUnavailable`, and nothing runs. Raises `InvalidRequest` for a generator.
     """
     opened = Opened(store)
     terms: dict[str, Any] = {"ttl": ttl, "hold_at_least": hold_at_least, "name": name}
 
     def decorate(job: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.iscoroutinefunction(job):
+        refuse_later(job, may_await=True)
+        if is_async(job):
 
             @functools.wraps(job)
             async def run_async(*args: Any, **kwargs: Any) -> Any:

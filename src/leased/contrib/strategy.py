@@ -7,7 +7,6 @@ itself is a function around a function.
 from __future__ import annotations
 
 import inspect
-import string
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +15,8 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import leased
-from leased.checks import Duration, shown
+from leased.checks import Duration
+from leased.contrib._calls import filled_in, refuse_unfinished
 from leased.contrib._opened import Opened, StoreGiven
 from leased.errors import InvalidRequest, LockNotAcquired
 
@@ -36,7 +36,8 @@ class Execution:
     """What one run is about, and what became of it under the lock.
 
     `values` are the caller's; `cancel` ends a wait for the key. `key` and `fencing_token` are those of the latest
-    attempt that got the key, and `outcome` says how the latest attempt ended:
+    attempt that got the key, and `outcome` says how the latest attempt ended. One attempt is under way at a time
+    (`asks`), and strategies within its call have an execution of their own.
 
     | outcome | meaning |
     | --- | --- |
@@ -54,6 +55,7 @@ class Execution:
     key: str | None = None
     fencing_token: int | None = None
     outcome: Literal["waiting", "rejected", "unavailable", "running", "done", "failed", "lost"] = "waiting"
+    asks: bool = field(default=False, repr=False)
 
 
 Key: TypeAlias = str | Callable[[Execution], str]
@@ -108,32 +110,22 @@ class LockStrategy:
         """Call it under the lease, in this thread."""
         if inspect.iscoroutinefunction(self._on_lost):
             raise InvalidRequest("on_lost is a coroutine function, and this call blocks", hint="give a plain function")
-        run, lock = self._begin(self._opened.blocking())
-        try:
-            with lock.hold(cancel=run.cancel) as handle:
-                self._granted(run, handle)
+        with _attempt() as run:
+            lock = self._opened.blocking().lock(_key_of(self._key, run), **self._terms)
+            with lock.hold(cancel=run.cancel) as handle, self._granted(run, handle):
                 value = call()
-                run.outcome = "done"
-            if handle.lost:
-                run.outcome = "lost"
-        except BaseException as error:
-            _failed(run, error)
-            raise
+                refuse_unfinished(value)
+            run.outcome = "lost" if handle.lost else "done"
         return value
 
     async def execute_async(self, call: Callable[[], Awaitable[T]]) -> T:
         """As `execute`, for what is awaited: it is cancelled when the lease is lost."""
-        run, lock = self._begin(self._opened.asynchronous())
-        try:
+        with _attempt() as run:
+            lock = self._opened.asynchronous().lock(_key_of(self._key, run), **self._terms)
             async with lock.hold(cancel=run.cancel) as handle:
-                self._granted(run, handle)
-                value = await call()
-                run.outcome = "done"
-            if handle.lost:
-                run.outcome = "lost"
-        except BaseException as error:
-            _failed(run, error)
-            raise
+                with self._granted(run, handle):
+                    value = await call()
+            run.outcome = "lost" if handle.lost else "done"
         return value
 
     def close(self) -> None:
@@ -144,18 +136,36 @@ class LockStrategy:
         """Close what was opened here for either kind of call."""
         await self._opened.aclose()
 
-    def _begin(self, locks: Any) -> tuple[Execution, Any]:
-        """A new attempt of the running execution, or of one that nobody reads, and its lock."""
-        run = _current.get() or Execution()
-        run.key = run.fencing_token = None
-        run.outcome = "waiting"
-        return run, locks.lock(_filled_in(self._key, run), **self._terms)
-
-    def _granted(self, run: Execution, handle: Any) -> None:
+    @contextmanager
+    def _granted(self, run: Execution, handle: Any) -> Iterator[None]:
+        """While the call runs: strategies within it have an execution of their own, with the same values."""
         run.key, run.fencing_token = handle.key, handle.fencing_token
         run.outcome = "running"
         if self._on_lost is not None:
             handle.on_lost(partial(self._on_lost, run, handle.key))
+        with execution(cancel=run.cancel, **run.values):
+            yield
+
+
+@contextmanager
+def _attempt() -> Iterator[Execution]:
+    """A new attempt of the running execution, or of one that nobody reads. There is one at a time, for there is one
+    fencing token to be told."""
+    run = _current.get() or Execution()
+    if run.asks:
+        raise InvalidRequest(
+            "this execution has another attempt under way, in another task or thread",
+            hint="give each its own: `with execution(...):` around each call",
+        )
+    run.key = run.fencing_token = None
+    run.outcome, run.asks = "waiting", True
+    try:
+        yield run
+    except BaseException as error:
+        _failed(run, error)
+        raise
+    finally:
+        run.asks = False
 
 
 def _failed(run: Execution, error: BaseException) -> None:
@@ -168,13 +178,6 @@ def _failed(run: Execution, error: BaseException) -> None:
         run.outcome = "failed"
 
 
-def _filled_in(key: Key, run: Execution) -> str:
-    if not isinstance(key, str):
-        return key(run)
-    try:
-        return string.Formatter().vformat(key, (), run.values)
-    except (LookupError, AttributeError, ValueError) as error:
-        raise InvalidRequest(
-            f"the key {shown(key)!r} cannot be filled in from {sorted(run.values)}: {error}",
-            hint="run inside `with execution(name=value):`, or write literal braces twice",
-        ) from None
+def _key_of(key: Key, run: Execution) -> str:
+    hint = "run inside `with execution(name=value):`, or write literal braces twice"
+    return filled_in(key, run.values, hint=hint) if isinstance(key, str) else key(run)

@@ -103,8 +103,11 @@ class OpenHolds(Generic[T]):
     def begin(self, event: Event, kept: T, *, at: float) -> None:
         """A hold was granted."""
         forgotten: list[Begun[T]] = []
+        name = event.key, event.data.get("fencing_token")
         with self._mutex:
-            self._begun[event.key, event.data.get("fencing_token")] = Begun(at, kept)
+            if name in self._begun:  # the same grant, told again to who asked again
+                forgotten.append(self._begun.pop(name))
+            self._begun[name] = Begun(at, kept)
             while len(self._begun) > self._most:
                 forgotten.append(self._begun.popitem(last=False)[1])
         for one in forgotten:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from leased.checks import check_fencing_token, shown
-from leased.errors import InvalidRequest, StaleFencingToken
+from leased.errors import InvalidRequest, StaleFencingToken, StoreUnavailable
 
 
 def presented(fencing_token: object) -> int:
@@ -40,9 +40,8 @@ async def update(
 ) -> bool:
     """Write by a statement whose condition is the rule; false if there is nothing to write to.
 
-    `write` gives how many rows it changed, `look` the tokens of the rows that it meant, as they are now. Some servers
-    count no row that had the new values already, and a row can come between the two: what changed none is tried again,
-    and a token that was not above ours before nor after has let it pass.
+    `write` gives how many rows it changed (below 0: not known), `look` the tokens of the rows that it meant, as they
+    are now. Some servers count no row that had the new values already: its token is ours then.
     """
     for _ in range(2):
         changed = await write()
@@ -51,11 +50,17 @@ async def update(
                 f"a guarded update of {shown(what)} met {changed} rows and has to name one: roll back",
                 hint="name the row by its primary key",
             )
-        if changed:
+        if changed == 1:
             return True
         tokens = await look()
         if not tokens:
             return False
         for seen in tokens:
             check(what, fencing_token=fencing_token, seen=seen)
-    return True
+        if all(seen == fencing_token for seen in tokens):
+            return True
+    raise StoreUnavailable(
+        f"the database did not write to {shown(what)}, and no later lease has",
+        applied=False,
+        hint="look for a trigger that keeps rows as they are",
+    )

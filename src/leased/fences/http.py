@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from leased.context import current_fencing_token
 from leased.errors import InvalidRequest, LeasedError, StaleFencingToken
 from leased.fences._rule import presented
-from leased.wire import write_error
+from leased.wire_errors import write_error
 
 HEADER = "Fencing-Token"
 
@@ -89,8 +89,12 @@ class FencingTokenMiddleware:
             token = _read(scope["headers"])
             if token is None and scope["method"] in self._methods:
                 presented(token)
+        except InvalidRequest as error:
+            await _answer(error, send)
+            return
+        try:
             await self._app({**scope, _SCOPE: token}, receive, sending)
-        except (StaleFencingToken, InvalidRequest) as error:
+        except StaleFencingToken as error:
             if begun:
                 raise
             await _answer(error, send)

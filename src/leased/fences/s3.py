@@ -1,60 +1,116 @@
-"""A guarded put to object storage that knows conditional writes (S3 and what speaks like it). It keeps the token in the
-object's metadata, and overwrites nothing that it has not compared."""
+"""Guarded objects in storage that knows conditional writes (S3 and what speaks like it).
+
+A conditional write compares ETags, and the same bytes have the same ETag, whoever wrote them. So the object of the key
+is a small pointer, different bytes for each write, and the data lies beside it under a name of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from leased.errors import InvalidRequest, StoreUnavailable
 from leased.fences import _rule
 
-METADATA = "fencing-token"
-"""The name under which an object keeps its token."""
-
 _TRIES = 10
 _RACED = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 _MISSING = {"404", "NoSuchKey", "NotFound"}
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Pointer:
+    """What the object of a key says: where its data is, and of which lease."""
+
+    etag: str
+    data: str
+    fencing_token: int
 
 
 def guarded_put(client: Any, *, bucket: str, key: str, body: Any, fencing_token: int | None, **options: Any) -> str:
-    """Put an object unless a later lease has put it; gives the new ETag.
+    """Put data under this key, unless a later lease has; gives the name of the object that has the data.
 
-    `client` is boto3's, `options` go to `put_object`. The object's token is read, compared, and the put made on the
-    condition that the object is still the same; where another came first, that is compared anew. An object without a
-    token was never guarded, and is overwritten. Raises `StaleFencingToken`, and then nothing was written;
-    `InvalidRequest` without a token, or for options that would undo the guard; `StoreUnavailable` where others kept
-    coming first; and what boto3 raises, after which the write may have happened or not.
+    `client` is boto3's, `options` go to the `put_object` of the data. The pointer is replaced on the condition that it
+    is still the one that was compared; where another write came first, that one is compared anew. The data before is
+    deleted then; what a writer that died left behind is an object `KEY.TOKEN.…` to which no pointer leads.
+
+    Raises `StaleFencingToken`, and then nothing that `guarded_get` finds was written; `InvalidRequest` without a token,
+    and for an object at this key that is no pointer; `StoreUnavailable` where others kept coming first; and what boto3
+    raises, after which the write may have happened or not.
     """
     token = _rule.presented(fencing_token)
-    undone = sorted({"IfMatch", "IfNoneMatch"} & options.keys())
-    if undone:
-        raise InvalidRequest(f"a guarded put makes its own condition: leave {', '.join(undone)} out")
-    metadata = {**options.pop("Metadata", {}), METADATA: str(token)}
+    before = _find(client, bucket=bucket, key=key)
+    _check(before, key, token=token)
+    data = f"{key}.{token}.{secrets.token_hex(8)}"
+    client.put_object(Bucket=bucket, Key=data, Body=body, **options)
+    try:
+        before = _point(client, bucket=bucket, key=key, data=data, token=token)
+    except BaseException:
+        with suppress(Exception):  # nobody was led to it
+            client.delete_object(Bucket=bucket, Key=data)
+        raise
+    if before is not None:
+        client.delete_object(Bucket=bucket, Key=before.data)
+    return data
+
+
+def guarded_get(client: Any, *, bucket: str, key: str, **options: Any) -> Any:
+    """What boto3's `get_object` gives for the data under this key, of the lease that wrote last, and `None` if there is
+    none. `options` go there. Raises what boto3 raises, and `InvalidRequest` for an object that is no pointer."""
     for _ in range(_TRIES):
-        condition = _condition(client, bucket=bucket, key=key, token=token)
+        found = _find(client, bucket=bucket, key=key)
+        if found is None:
+            return None
         try:
-            answer = client.put_object(Bucket=bucket, Key=key, Body=body, Metadata=metadata, **condition, **options)
+            return client.get_object(Bucket=bucket, Key=found.data, **options)
         except client.exceptions.ClientError as error:
-            if _code(error) not in _RACED:
+            if _code(error) not in _MISSING:
+                raise  # else a write came in between, and deleted it
+    raise StoreUnavailable(f"{key!r} in bucket {bucket!r} was written {_TRIES} times while it was read", applied=False)
+
+
+def _point(client: Any, *, bucket: str, key: str, data: str, token: int) -> _Pointer | None:
+    """Let the pointer lead to this data; gives what it said before."""
+    body = json.dumps({"leased": 1, "fencingToken": token, "data": data}).encode()
+    for _ in range(_TRIES):
+        before = _find(client, bucket=bucket, key=key)
+        _check(before, key, token=token)
+        condition = {"IfNoneMatch": "*"} if before is None else {"IfMatch": before.etag}
+        try:
+            client.put_object(Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition)
+        except client.exceptions.ClientError as error:
+            if _code(error) not in _RACED | _MISSING:
                 raise
         else:
-            return str(answer["ETag"])
+            return before
     raise StoreUnavailable(f"others wrote to {key!r} in bucket {bucket!r} {_TRIES} times in between", applied=False)
 
 
-def _condition(client: Any, *, bucket: str, key: str, token: int) -> dict[str, str]:
-    """What the put has to find: the object as it was compared, or none."""
+def _find(client: Any, *, bucket: str, key: str) -> _Pointer | None:
     try:
-        found = client.head_object(Bucket=bucket, Key=key)
+        answer = client.get_object(Bucket=bucket, Key=key)
     except client.exceptions.ClientError as error:
         if _code(error) in _MISSING:
-            return {"IfNoneMatch": "*"}
+            return None
         raise
-    seen = found.get("Metadata", {}).get(METADATA)
-    if seen is not None and not (seen.isascii() and seen.isdigit()):
-        raise InvalidRequest(f"{key!r} in bucket {bucket!r} has the fencing token {seen!r}, which is none")
-    _rule.check(key, fencing_token=token, seen=None if seen is None else int(seen))
-    return {"IfMatch": found["ETag"]}
+    told: Any = None
+    with suppress(ValueError):
+        told = json.loads(answer["Body"].read(_LONGEST))
+    if isinstance(told, dict) and told.get("leased") == 1:
+        data, token = told.get("data"), told.get("fencingToken")
+        if isinstance(data, str) and type(token) is int:
+            return _Pointer(answer["ETag"], data, token)
+    raise InvalidRequest(
+        f"{key!r} in bucket {bucket!r} is an object that was not written by guarded_put",
+        hint="choose another key, or move that object away",
+    )
+
+
+def _check(found: _Pointer | None, key: str, *, token: int) -> None:
+    _rule.check(key, fencing_token=token, seen=None if found is None else found.fencing_token)
 
 
 def _code(error: Any) -> str:

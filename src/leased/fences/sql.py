@@ -66,7 +66,8 @@ def guarded_update(
     """Update the row that `where` names by equality, and its token with it, unless a later lease has written it.
 
     Check and write are one statement, so it is safe without a transaction too. False: there is no such row. Raises
-    `StaleFencingToken`, and then nothing was written; `InvalidRequest` without a token, and where `where` met several
+    `StaleFencingToken`, and then nothing was written; `StoreUnavailable` if the database wrote nothing although no
+    later lease has (a trigger can do that); `InvalidRequest` without a token, and where `where` met several
     rows (roll back then): it has to name one, by its primary key. A row whose token is `NULL` was never guarded, and
     takes any. `database` is read off the driver where that is known.
     """
@@ -105,12 +106,11 @@ class GuardTable:
     def __init__(self, name: str = "leased_guard") -> None:
         self.name = _plain(name)
 
-    @property
-    def schema(self) -> str:
-        """The statement that makes the table, for every database."""
+    def schema(self, database: Database) -> str:
+        """The statement that makes the table. Names of things are told apart by their bytes."""
+        name = f"VARBINARY({4 * _LONGEST})" if database == "mysql" else f"VARCHAR({_LONGEST})"
         return (
-            f"CREATE TABLE IF NOT EXISTS {self.name} "
-            f"(thing VARCHAR({_LONGEST}) NOT NULL PRIMARY KEY, fencing_token BIGINT NOT NULL)"
+            f"CREATE TABLE IF NOT EXISTS {self.name} (thing {name} NOT NULL PRIMARY KEY, fencing_token BIGINT NOT NULL)"
         )
 
     def check(self, cursor: Cursor, thing: str, *, fencing_token: int | None, database: Database | None = None) -> None:

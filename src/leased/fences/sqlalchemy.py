@@ -18,7 +18,8 @@ def guarded_update(session: Session | Connection, statement: Update, *, column: 
     """Run an update of one row, and set its token with it, unless a later lease has written the row.
 
     `statement` is `update(…).where(…).values(…)` and names one row, by its primary key; `column` is where that table
-    keeps the token, such as `Report.fencing_token`. Check and write are one statement. False: there is no such row.
+    keeps the token, such as `Report.fencing_token`. Check and write are one statement. Objects of the session that
+    show the row are not changed: refresh them. False: there is no such row.
     Raises `StaleFencingToken`, and then nothing was written; `InvalidRequest` without a token or `where`, and where
     that met several rows (roll back then).
     """
@@ -60,5 +61,8 @@ def _guarded(statement: Update, column: Any, fencing_token: int | None) -> tuple
     where = statement.whereclause
     if where is None:
         raise InvalidRequest("a guarded update needs where(): the row that is meant", hint="give its primary key")
+    if getattr(statement, "_returning", ()):
+        raise InvalidRequest("a guarded update cannot return rows", hint="select them afterwards")
     guarded = statement.where(or_(column.is_(None), column <= token)).values({column: token})
+    guarded = guarded.execution_options(synchronize_session=False)  # or objects would show what was refused
     return guarded, select(column).where(where).with_for_update(), token

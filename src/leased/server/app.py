@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from leased import wire
 from leased.errors import AccessDenied, LeasedError, Unauthenticated
 from leased.server.calls import Call, Disconnected, Receive, Route, Send
 from leased.server.heads import Head, Refused, peer_of, read_query
@@ -24,6 +23,7 @@ from leased.server.service import Service
 from leased.server.settings import is_loopback
 from leased.server.troubles import ServiceUnavailable
 from leased.wire import Body
+from leased.wire_errors import write_error
 
 log = logging.getLogger("leased.server")
 
@@ -176,7 +176,7 @@ class App:
         request_id = getattr(call.request, "request_id", None) or secrets.token_hex(8)
         unknown = call.principal is LOCAL and not self._open
         error = self._service.troubles.told(error, to=None if unknown else call.principal, request_id=request_id)
-        body = wire.write_error(error, request_id=request_id)
+        body = write_error(error, request_id=request_id)
         headers = [PROBLEM, _NO_STORE]
         if isinstance(error, Refused):
             body["status"] = error.status

@@ -14,6 +14,9 @@ from leased.server.heads import Head
 MOST_HEADS = 8
 """Heads of one connection that are remembered at once."""
 
+LONGEST = 1536
+"""Bytes of a head that is remembered: more would let a client take much memory."""
+
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length"
 _OF_ONE = ("headers", "leased.connection")
@@ -61,6 +64,8 @@ class KnownHeads:
             self._known[line] = None
             return
         end = data.find(_END) + len(_END)
+        if end > LONGEST:
+            return
         head, fields = data[:end], scope["headers"]
         length = b"%d" % (len(data) - end)
         at = head.lower().find(b"\r\n%b: %b\r\n" % (_LENGTH, length))

@@ -59,6 +59,7 @@ from leased.server.troubles import Troubles
 from leased.server.waiting import Waiting, shutting_down
 from leased.store import Outcome, Store, one
 from leased.wire import Body
+from leased.wire_errors import write_error
 
 Admit: TypeAlias = Callable[[Principal, Action, str], Awaitable[None]]
 """Lets a principal do something with a key, or raises."""
@@ -184,7 +185,7 @@ class LockOperations:
                 if isinstance(operation, Acquire) and operation.claim.request_id is not None:
                     await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
-                outcomes[place] = self._problem(principal, error)
+                outcomes[place] = write_error(self._troubles.told(error, to=principal), request_id=None)
             else:
                 asked.append((place, operation))
         if asked:
@@ -195,7 +196,7 @@ class LockOperations:
                     self._waiting.copies.owe(claim, minted=True)
             for (place, operation), outcome in zip(asked, found, strict=True):
                 if isinstance(outcome, LeasedError):
-                    outcomes[place] = self._problem(principal, outcome)
+                    outcomes[place] = write_error(self._troubles.told(outcome, to=principal), request_id=None)
                     continue
                 outcomes[place] = self._answer(principal, members[place], operation=operation, outcome=outcome)
                 if isinstance(operation, Release | Abandon):
@@ -322,9 +323,6 @@ class LockOperations:
         if request.request_id is not UNSET:
             body["requestId"] = request.request_id
         return body
-
-    def _problem(self, principal: Principal, error: LeasedError) -> Body:
-        return wire.write_error(self._troubles.told(error, to=principal), request_id=None)
 
     def _show(self, principal: Principal, status: Status) -> Body:
         body = wire.write_status(status)

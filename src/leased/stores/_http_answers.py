@@ -11,7 +11,8 @@ from leased.stores._http_connection import Cut
 from leased.stores._http_strangers import advice, hint_of, met
 from leased.stores._http_url import API_KEY, Address
 from leased.stores._http_wire import Answer
-from leased.wire import Body, Unreadable, read_error
+from leased.wire import Body, Unreadable
+from leased.wire_errors import read_error
 
 _T = TypeVar("_T")
 

@@ -73,10 +73,8 @@ def identity(found: dict[str, str]) -> tuple[str, ...]:
 
 def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
     """What these settings amount to. `verified` says whether the server had to prove who it is; `None` without TLS."""
-    logs = found.get("log_bin", "ON") in ("ON", "1")
-    cluster = found.get("wsrep_on") in ("ON", "1") or bool(found.get("group_replication_group_name"))
-    replicas = found.get("slaves_connected") if logs else "0"
-    alone = not cluster and replicas == "0"
+    logs, cluster, alone = _logs(found), _in_cluster(found), is_alone(found)
+    replicas = _replicas(found)
     read_only = _read_only(found)
     at_once = found.get("innodb_flush_log_at_trx_commit") == "1" and (not logs or found.get("sync_binlog") == "1")
     notes = [found.get("version", "of an unknown version")]
@@ -107,6 +105,24 @@ def standing(found: dict[str, str], *, verified: bool | None) -> Assurance:
         fence="rises while the clock of the server is not set back over the loss of its data",
         notes=tuple(notes),
     )
+
+
+def is_alone(found: dict[str, str]) -> bool:
+    """Whether it has neither replicas nor other nodes beside it now."""
+    return not _in_cluster(found) and _replicas(found) == "0"
+
+
+def _logs(found: dict[str, str]) -> bool:
+    return found.get("log_bin", "ON") in ("ON", "1")
+
+
+def _in_cluster(found: dict[str, str]) -> bool:
+    return found.get("wsrep_on") in ("ON", "1") or bool(found.get("group_replication_group_name"))
+
+
+def _replicas(found: dict[str, str]) -> str | None:
+    """How many are connected; `None` where that cannot be seen."""
+    return found.get("slaves_connected") if _logs(found) else "0"
 
 
 def _read_only(found: dict[str, str]) -> bool:

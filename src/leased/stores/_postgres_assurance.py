@@ -16,8 +16,8 @@ _QUESTION = statement(
 )
 
 
-async def read_server(wire: Wire, until: float, *, clock_margin: float) -> Assurance:
-    """Ask a new connection what the server gives, and see whether a pooler is in between."""
+async def read_server(wire: Wire, until: float, *, clock_margin: float) -> tuple[Assurance, bool]:
+    """Ask a new connection what the server gives and whether it has standbys, and see if a pooler is in between."""
     result = await wire.ask(_QUESTION, (), until=until)
     told = [result.get_value(0, column).decode() for column in range(8)]
     backend, standby, fsync, full_pages, commit, standbys, version, replicas = told
@@ -28,24 +28,22 @@ async def read_server(wire: Wire, until: float, *, clock_margin: float) -> Assur
         notes.append("through a pooler: waiters notice releases by asking again, not by push")
     if standby == "true":
         notes.append("this is a standby, which grants nothing until it is promoted")
+    followed = replicas != "0" or bool(standbys)
+    alone = replicas == "0" and standby == "false"
     settings = {"fsync": fsync, "full_page_writes": full_pages, "synchronous_commit": commit}
     off = [name for name, value in settings.items() if value == "off"]
     if off:
         notes.append(f"{' and '.join(off)} = off: a crash can lose leases that were granted")
-        return _assurance(
-            "volatile",
-            "a crash of the server or its machine can lose the last commits",
-            notes=notes,
-            margin=clock_margin,
-        )
+        durable = "a crash of the server or its machine can lose the last commits"
+        return _assurance("volatile", durable, notes=notes, margin=clock_margin), followed
     if standbys and commit != "local":
         durable = f"on disk before the answer, and confirmed by a synchronous standby (synchronous_commit = {commit})"
-        return _assurance("replicated", durable, notes=notes, margin=clock_margin)
+        return _assurance("replicated", durable, notes=notes, margin=clock_margin), followed
     durable = "survives kill and power loss: on disk before the answer"
-    if replicas == "0" and standby == "false":
-        return _assurance("primary", durable, notes=notes, margin=clock_margin)
+    if alone:
+        return _assurance("primary", durable, notes=notes, margin=clock_margin), followed
     notes.append("no standby is synchronous: a fail-over to one can lose the leases granted last")
-    return _assurance("until-failover", durable, notes=notes, margin=clock_margin)
+    return _assurance("until-failover", durable, notes=notes, margin=clock_margin), followed
 
 
 def _assurance(exclusive: str, durable: str, *, notes: list[str], margin: float) -> Assurance:

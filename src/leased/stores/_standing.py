@@ -54,8 +54,8 @@ class ServerClock:
 
 
 _CUT_OFF = (
-    "a fail-over could lose leases when this process connected before: a replica that is only cut off can still take "
-    "over (once there is none, start the process anew)"
+    "the server had replicas when this process connected before: one that is only cut off can still take over (once "
+    "there is none, start the process anew)"
 )
 
 
@@ -63,17 +63,20 @@ class Standing:
     """The assurance of a server store: unknown before the first connection, then as last read.
 
     A server that lost its replicas does not know whether one of them is about to take over, and looks as one that never
-    had any: what was `until-failover` never becomes `primary` again.
+    had any: where replicas were met once, it is never `primary` again.
     """
 
     def __init__(self, options: Options, *, shown: str) -> None:
         self._options = options
         self._shown = shown
+        self._followed = False
         self.assurance = replace(UNASKED, clock_margin=options.clock_margin)
 
-    def read(self, found: Assurance) -> None:
-        """What a new connection says. A change for the worse is an event and a line in the log."""
-        if self.assurance.exclusive == "until-failover" and found.exclusive == "primary":
+    def read(self, found: Assurance, *, followed: bool = False) -> None:
+        """What a new connection says; `followed`: the server has replicas. A change for the worse is an event and a
+        line in the log."""
+        self._followed = self._followed or followed
+        if self._followed and found.exclusive == "primary":
             notes = (*found.notes, _CUT_OFF)
             found = replace(found, exclusive="until-failover", early_loss=True, notes=notes)
         before, self.assurance = self.assurance, replace(found, clock_margin=self._options.clock_margin)

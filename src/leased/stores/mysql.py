@@ -8,7 +8,7 @@ from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
 from leased.stores._mysql_place import Place, place
 from leased.stores._mysql_session import Link, MysqlSession, saying
-from leased.stores._mysql_standing import at_once, identity, read_clock, read_settings, refuse_read_only
+from leased.stores._mysql_standing import at_once, identity, is_alone, read_clock, read_settings, refuse_read_only
 from leased.stores._mysql_standing import standing as weighed
 from leased.stores._mysql_statements import Statements
 from leased.stores._pool import Pool, pool_size
@@ -39,7 +39,8 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  
         try:
             ask = saying(link, place=where.shown, until=until)
             settings = await read_settings(ask)
-            standing.read(weighed(settings, verified=where.tls.verify if where.tls else None))
+            found = weighed(settings, verified=where.tls.verify if where.tls else None)
+            standing.read(found, followed=not is_alone(settings))
             refuse_read_only(settings, place=where.shown)
             if server != identity(settings):  # another server has another clock
                 server = identity(settings)

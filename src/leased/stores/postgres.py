@@ -42,14 +42,15 @@ def open(url: str, *, face: Face, options: Options) -> SqlStore[PostgresSession]
         until = now() + seconds
         wire = await connect(address, waiting, name=name, seconds=seconds)
         try:
-            standing.read(await read_server(wire, until, clock_margin=options.clock_margin))
+            found, followed = await read_server(wire, until, clock_margin=options.clock_margin)
+            standing.read(found, followed=followed)
             push.possible = wire.prepares
-            found = PostgresSession(wire, tables, name=name, clock=clock, memory=memory)
-            await found.begin(until)
+            opened = PostgresSession(wire, tables, name=name, clock=clock, memory=memory)
+            await opened.begin(until)
         except BaseException:
             wire.close()
             raise
-        return found
+        return opened
 
     loop = running_loop if face == "async" else None
     pool = Pool(session, clock=options.clock, most=pool_size(options), loop=loop)

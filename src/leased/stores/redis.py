@@ -65,6 +65,7 @@ class RedisStore:
         self._server_clock = ServerClock(options.clock, options, shown=address.shown)
         self._met: dict[Node, Assurance] = {}
         self._warned = False
+        self._followed = False  # replicas were met
         self._requires = options.require is not None
         self._compare_at = 0.0
         linking = Linking(
@@ -203,6 +204,7 @@ class RedisStore:
             self._server_clock.forget()
         found = read_assurance(facts, kind=self._address.kind, confirmations=self._confirmations)
         self._met[node] = found
+        self._followed = self._followed or bool(facts.replicas)
         if found.exclusive == "volatile" and not self._warned:
             self._warned = True
             _log.warning("%s: %s", self._address.shown, found.notes[0])
@@ -219,7 +221,8 @@ class RedisStore:
     def _tell_weakest(self) -> None:
         met = list(self._met.values())  # a copy: others may add to it
         if met:
-            self._standing.read(min(met, key=lambda assurance: exclusivity_rank(assurance.exclusive)))
+            weakest = min(met, key=lambda assurance: exclusivity_rank(assurance.exclusive))
+            self._standing.read(weakest, followed=self._followed)
 
     async def _ask(self, command: Command, *, timeout: float) -> Any:
         asked_at = self._clock.now()
