@@ -21,7 +21,7 @@ from tests.server.talking import ask
 
 WHERE = "postgresql://keeper@db.internal:5432/locks"
 HINT = "see that /var/lib/leased/locks.db can be written"
-PLACES = ("keeper", "db.internal", "5432", "postgresql", "/var/lib")
+PLACES = ("keeper", "db.internal", ":5432", "postgresql", "/var/lib")
 FAILURES = {
     "silent": StoreUnavailable(f"{WHERE} did not answer within 5 s", applied=None, hint=HINT),
     "unfit": StoreNotUsable(f"{WHERE} belongs to another program", hint=HINT),
@@ -53,7 +53,7 @@ class Failing:
 Site = tuple[World, Failing, Running]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def site() -> Iterator[Site]:
     world, store = World(), Failing()
     further = manage_routes(world.gate)
