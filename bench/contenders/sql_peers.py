@@ -31,8 +31,8 @@ def options(url: str) -> dict[str, float]:
 @contextmanager
 def sqlalchemy_dlock(directory: Path, *, url: str) -> Iterator[Run]:
     """sqlalchemy-dlock, as its documentation shows it: a connection from the engine's pool for each lock."""
-    from sqlalchemy import create_engine  # type: ignore[import-not-found,unused-ignore]
-    from sqlalchemy_dlock import create_sadlock  # type: ignore[import-not-found,unused-ignore]
+    from sqlalchemy import create_engine  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from sqlalchemy_dlock import create_sadlock  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     engine = create_engine(with_driver(url))
     numbers = itertools.count()
@@ -49,8 +49,8 @@ def sqlalchemy_dlock(directory: Path, *, url: str) -> Iterator[Run]:
 @contextmanager
 def sqlalchemy_dlock_async(directory: Path, *, url: str, clients: int = 1) -> Iterator[Run]:
     """The same by asyncio, for one task or many."""
-    from sqlalchemy.ext.asyncio import create_async_engine  # type: ignore[import-not-found,unused-ignore]
-    from sqlalchemy_dlock import create_async_sadlock  # type: ignore[import-not-found,unused-ignore]
+    from sqlalchemy.ext.asyncio import create_async_engine  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from sqlalchemy_dlock import create_async_sadlock  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     engine = create_async_engine(with_driver(url, face="async"))
     numbers = itertools.count()
@@ -97,8 +97,8 @@ def django_pglock(directory: Path, *, url: str, clients: int = 1) -> Iterator[Ru
 
 def configured(url: str) -> Any:
     """The module `pglock` in a Django that knows this database and nothing else."""
-    import django  # type: ignore[import-not-found,unused-ignore]
-    from django.conf import settings  # type: ignore[import-not-found,unused-ignore]
+    import django  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from django.conf import settings  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     parts = urlsplit(url)
     database = {
@@ -110,7 +110,7 @@ def configured(url: str) -> Any:
     }
     settings.configure(DATABASES={"default": database}, INSTALLED_APPS=["pgactivity", "pglock"], USE_TZ=True)
     django.setup()
-    import pglock  # type: ignore[import-not-found,unused-ignore]
+    import pglock  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     return pglock
 
@@ -118,8 +118,8 @@ def configured(url: str) -> Any:
 @contextmanager
 def hand_off_sqlalchemy_dlock(directory: Path, *, url: str) -> Iterator[Run]:
     """One side of a hand-off by sqlalchemy-dlock."""
-    from sqlalchemy import create_engine  # type: ignore[import-not-found,unused-ignore]
-    from sqlalchemy_dlock import create_sadlock  # type: ignore[import-not-found,unused-ignore]
+    from sqlalchemy import create_engine  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from sqlalchemy_dlock import create_sadlock  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     engine = create_engine(with_driver(url))
     with engine.connect() as connection:
