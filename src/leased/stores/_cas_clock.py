@@ -73,3 +73,15 @@ def _seconds(date: str) -> float | None:
         return parsedate_to_datetime(date).timestamp()
     except ValueError:
         return None
+
+
+def clocks_note(options: Options) -> str:
+    """What an assurance says of clocks, where clients judge by their own when a lease is over."""
+    if options.takeover == "observe":
+        return (
+            "a lease is over when another client has seen it unchanged for as long as it lasts: no clock has to agree"
+        )
+    return (
+        f"a lease is over {options.skew_margin:g} s after its expiry by the clocks of clients: two whose clocks differ "
+        "by more could overlap; each is compared with the servers' clocks"
+    )

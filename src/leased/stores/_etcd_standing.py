@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from leased.model import Assurance
+from leased.stores._cas_clock import clocks_note
 from leased.targets import Options
 
 _FENCE = "rises with each grant while the record of the key is kept (a day after it opened), then by clients' clocks"
@@ -12,7 +13,7 @@ _FENCE = "rises with each grant while the record of the key is kept (a day after
 
 def read_assurance(answer: dict[str, Any] | None, options: Options) -> Assurance:
     """What that list means for a store with these options; `None`: the user may not see it."""
-    notes = [_clocks(options)]
+    notes = [clocks_note(options)]
     durable = "every answer survives a restart, and the loss of less than half of the members"
     if answer is None:
         notes.append("this user may not see how many members there are")
@@ -33,15 +34,4 @@ def read_assurance(answer: dict[str, Any] | None, options: Options) -> Assurance
         takeover=options.takeover,
         fence=_FENCE,
         notes=tuple(notes),
-    )
-
-
-def _clocks(options: Options) -> str:
-    if options.takeover == "observe":
-        return (
-            "a lease is over when another client has seen it unchanged for as long as it lasts: no clock has to agree"
-        )
-    return (
-        f"a lease is over {options.skew_margin:g} s after its expiry by the clocks of clients: two whose clocks differ "
-        "by more could overlap; each is compared with the servers' clocks"
     )

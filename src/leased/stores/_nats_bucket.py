@@ -11,6 +11,7 @@ from typing import Any
 
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import Assurance
+from leased.stores._cas_clock import clocks_note
 from leased.stores._nats_connection import Answer, Question
 from leased.stores._nats_url import Address
 from leased.targets import Options
@@ -150,7 +151,7 @@ def read_assurance(found: Mapping[str, Any], address: Address, *, options: Optio
     config = found["config"]
     replicas = int(config.get("num_replicas", 1))
     in_memory = config.get("storage") == "memory"
-    notes = [_clocks(options)]
+    notes = [clocks_note(options)]
     if replicas > 1:
         spare = (replicas - 1) // 2
         durable = f"every answer survives the loss of {spare} of {replicas} servers"
@@ -179,15 +180,4 @@ def read_assurance(found: Mapping[str, Any], address: Address, *, options: Optio
         takeover=options.takeover,
         fence=_FENCE,
         notes=tuple(notes),
-    )
-
-
-def _clocks(options: Options) -> str:
-    if options.takeover == "observe":
-        return (
-            "a lease is over when another client has seen it unchanged for as long as it lasts: no clock has to agree"
-        )
-    return (
-        f"a lease is over {options.skew_margin:g} s after its expiry by the clocks of clients: two whose clocks differ "
-        "by more could overlap; each is compared with the servers' clocks"
     )
