@@ -11,6 +11,7 @@ SEEDS ?= 1000
 ROW ?=
 STORE ?=
 SECONDS ?= 60
+RUNS ?= 1
 ARGS ?=
 
 .PHONY: help
@@ -20,7 +21,7 @@ help: ## show this list
 .PHONY: setup
 setup: $(STAMP) ## make .venv with everything that building and testing needs
 
-$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh scripts/servers.sh
+$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh scripts/servers.sh scripts/web.sh web/package-lock.json
 	@sh scripts/setup.sh
 	@touch $@
 
@@ -34,11 +35,11 @@ test: setup lint ## everything that must pass: lint, then all tests (ARGS="…" 
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: lint
-lint: setup ## ruff, mypy, pyright and the completeness of public types, side by side
+lint: setup ## ruff, mypy, pyright, the types of the dashboard and the completeness of public types, side by side
 	@$(MAKE) --no-print-directory --output-sync=target --jobs $(JOBS) $(LINTS)
 
 # The longest first. Each checks alone, and says what it found when it is done.
-LINTS := lint-pyright lint-mypy lint-public lint-ruff
+LINTS := lint-pyright lint-mypy lint-web lint-public lint-ruff
 
 .PHONY: $(LINTS)
 lint-pyright: setup
@@ -50,12 +51,20 @@ lint-mypy: setup
 lint-public: setup
 	$(BIN)/python scripts/public_types.py
 
+lint-web: setup
+	@sh scripts/web.sh check
+
 lint-ruff: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+.PHONY: web
+web: setup ## build the dashboard of web/ into the package, with the pictures of its docs
+	@sh scripts/web.sh build
+	LEASED_PICTURES=docs/service/images $(BIN)/python -m pytest -q tests/web/test_looks.py -k fits
+
 .PHONY: smoke
-smoke: setup ## build the wheel, try it in an empty environment of every Python found
+smoke: setup ## build the wheel, try it alone and with each extra alone on every Python found (EXTRAS=redis: only that)
 	@sh scripts/smoke_wheel.sh
 
 .PHONY: simulate
@@ -73,11 +82,11 @@ soak: setup ## a million cycles and much else: nothing may grow (STORE=redis: on
 proofs: setup ## what tests draw at random, in great numbers: histories, interleavings, restarts, requests of all kinds
 	LEASED_SOAK=1 INTERLEAVINGS=10000 LEASED_AGREEMENT_TIMES=20 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
 		tests/server/proof tests/server/test_interleavings.py tests/contract tests/stores/http/test_contract.py \
-		tests/stores/servers/test_breaking.py
+		tests/stores/servers/test_breaking.py tests/stores/cas/test_spoiled_answers.py
 
 .PHONY: nemesis
-nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, SECONDS=60 each)
-	$(BIN)/python -m nemesis $(STORE) --seconds $(SECONDS) $(ARGS)
+nemesis: setup ## break servers under workers and judge what these saw (STORE="redis-cluster": only that, RUNS=1 of SECONDS=60)
+	$(BIN)/python -m nemesis $(STORE) --runs $(RUNS) --seconds $(SECONDS) $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## feed every parser what nobody would send (SECONDS=60 for each; ARGS="urls rules": only these)
@@ -101,8 +110,17 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 .PHONY: reference
-reference: setup ## write the generated pages of docs/reference anew
+reference: setup ## write the generated pages of docs/reference and man/leased.1 anew
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/manpage.py
+
+.PHONY: changelog
+changelog: setup ## gather changes/ into CHANGELOG.md for a release (ARGS=--draft: only print what it would say)
+	@$(BIN)/python scripts/changelog.py $(ARGS)
+
+.PHONY: docs
+docs: setup ## build the documentation's site into site/; a warning or a dead link fails
+	$(BIN)/python -m zensical build --strict --clean
 
 .PHONY: lock
 lock: setup ## renew requirements/dev.txt from dev.in
@@ -111,5 +129,6 @@ lock: setup ## renew requirements/dev.txt from dev.in
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf .venv .bench .nemesis dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv web/node_modules .bench .nemesis dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .cache site

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from statistics import median
 from typing import Any, Literal, Protocol, TypeAlias
@@ -171,6 +172,11 @@ def at_most(target: str, value: float, limit: float, *, unit: str = "") -> Verdi
 def at_least(target: str, value: float, limit: float, *, unit: str = "") -> Verdict:
     """Whether a value that has to be great is great enough."""
     return Verdict(target, f"{shown(value)}{unit}", value >= limit)
+
+
+def near_floor(name: str, line: Line, most: float, *, because: str) -> Verdict:
+    """Whether one takes no more than so many times what the floor takes; `because` says where that number is from."""
+    return at_most(f"{name}: ≤ {shown(most)}x the floor, {because}", line.to_floor or inf, most, unit="x")
 
 
 def ahead(table: Table, name: str, peer: str, *, least: float) -> list[Verdict]:

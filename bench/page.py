@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from bench import ahead
 from bench.contender import ROOT
 from bench.measure import Line, Result, Table, Verdict, shown
+from bench.plot import plot
 from bench.rows import ROWS
 
 RECORD = ROOT / "docs" / "benchmarks.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
+PLOT = ROOT / "docs" / "benchmarks.svg"
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -24,6 +27,14 @@ Every row compares leased with a *floor*, the same work with nothing around it, 
 settings, in one run: contenders take turns, block by block, in random order. A ratio is the median of the ratios of
 neighbouring blocks, so that what slows the machine down for a while slows down both sides. CPU is that of the client
 process, in µs an operation; it moves less than the clock. A *pair* is one acquire and one release.
+
+No test judges these times, which are those of one machine on one day. What must not creep up is counted instead, by
+the tests in `tests/counts`, on real servers: round trips, commands and statements of a pair, of fifty callers at once
+and of a key that passes from one waiter to the next; byte codes, calls and bytes of a pair; threads, connections and
+wake-ups of 1,000 who wait; modules that a start loads. Such numbers are the same on a busy machine. Each bound is
+exact or a tenth above what was counted, and stands there with its reason.
+
+![How many times the floor leased and its peers take, row by row, with the targets](benchmarks.svg)
 """
 
 
@@ -33,13 +44,20 @@ def keep(result: Result, *, command: str, conditions: Mapping[str, str]) -> None
     record[result.row] = {"command": command, "conditions": dict(conditions), **asdict(result)}
     rows = (f'"{row}": {json.dumps(_rounded(record[row]), ensure_ascii=False)}' for row in ROWS if row in record)
     RECORD.write_text("{\n" + ",\n".join(rows) + "\n}\n")
-    PAGE.write_text(page(_read()))
+    write(_read())
+
+
+def write(record: Mapping[str, Any]) -> None:
+    """The page and its plot for a record."""
+    PAGE.write_text(page(record))
+    PLOT.write_text(plot(record))
 
 
 def page(record: Mapping[str, Any]) -> str:
     """The whole page for a record."""
     missing = [row for row in ROWS if row not in record]
     parts = [_INTRODUCTION + (f"\nNot measured yet: {', '.join(missing)}.\n" if missing else "")]
+    parts.append("\n".join(ahead.lines(record)) + "\n")
     for row in ROWS:
         if row in record:
             kept = record[row]

@@ -24,14 +24,18 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": _BODY})
 
 
+def config() -> uvicorn.Config:
+    """How uvicorn runs it."""
+    return uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_keep_alive=600
+    )
+
+
 def main() -> None:
     """Serve until a signal."""
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_keep_alive=600
-        )
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(config()).run(sockets=[listening])
 
 
 if __name__ == "__main__":

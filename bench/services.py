@@ -18,7 +18,8 @@ _ADDRESS = re.compile(r"https?://127\.0\.0\.1:[0-9]+")
 _PATIENCE = 20.0
 _LEASED = (sys.executable, "-m", "leased")
 _NOTHING_MORE: Mapping[str, str] = {}
-_LIMITS = {"LEASED_SERVE_PROJECT_REQUESTS": "1000000000", "LEASED_SERVE_MEMBER_ATTEMPTS": "1000000000"}
+LIMITS = {"LEASED_SERVE_PROJECT_REQUESTS": "1000000000", "LEASED_SERVE_MEMBER_ATTEMPTS": "1000000000"}
+"""In the environment of a service: budgets that never run out."""
 
 
 @contextmanager
@@ -31,11 +32,18 @@ def lock_service(store: str, *, cpu: int | None = None) -> Iterator[str]:
 @contextmanager
 def guarded_service(store: str, *, directory: Path, cpu: int | None = None) -> Iterator[tuple[str, str]]:
     """The URL of one that asks for credentials, and an API key of a member, whose budgets count and never run out."""
-    registry = ["--registry", str(directory / "registry.db")]
-    create = [*_LEASED, "keys", "create", *registry, "--kind", "member", "--name", "bench", "--json"]
+    registry, key = member_key(directory)
+    command = [*_LEASED, "serve", "--port", "0", "--url", store, "--registry", registry]
+    with _served(command, cpu=cpu, more=LIMITS) as url:
+        yield url, key
+
+
+def member_key(directory: Path) -> tuple[str, str]:
+    """A new registry in that directory, and the API key of a member in it."""
+    registry = str(directory / "registry.db")
+    create = [*_LEASED, "keys", "create", "--registry", registry, "--kind", "member", "--name", "bench", "--json"]
     made = subprocess.run(create, cwd=ROOT, env=clean_environment(), capture_output=True, check=True, text=True)
-    with _served([*_LEASED, "serve", "--port", "0", "--url", store, *registry], cpu=cpu, more=_LIMITS) as url:
-        yield url, json.loads(made.stdout)["key"]
+    return registry, json.loads(made.stdout)["key"]
 
 
 @contextmanager

@@ -10,11 +10,18 @@ from leased.targets import Options, hide_secrets, read_url
 
 _SECRET = "s3cr3t-canary"
 _READERS = {
-    "redis": ("leased.stores._redis_url", 1), "rediss": ("leased.stores._redis_url", 1),
-    "valkey": ("leased.stores._redis_url", 1), "redis+unix": ("leased.stores._redis_url", 1),
-    "redis+cluster": ("leased.stores._redis_url", 1), "redis+sentinel": ("leased.stores._redis_url", 1),
-    "http": ("leased.stores._http_url", 2), "https": ("leased.stores._http_url", 2),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("redis", "rediss", "valkey", "redis+unix", "redis+cluster", "redis+sentinel"),
+        ("_redis_url", "read_address", 1),
+    ),
+    **dict.fromkeys(("http", "https"), ("_http_url", "read_address", 2)),
+    **dict.fromkeys(("etcd", "etcds"), ("_etcd_url", "read_address", 2)),
+    **dict.fromkeys(("nats", "natss"), ("_nats_url", "read_address", 2)),
+    "dynamodb": ("_dynamodb_url", "read_table", 2),
+    **dict.fromkeys(("mysql", "mariadb"), ("_mysql_place", "place", 1)),
+    **dict.fromkeys(("postgres", "postgresql"), ("postgres", "_address", 1)),
+}
+"""By scheme: the module that reads the URL, its function, and how much that is given."""
 _CLOCK = BlockingClock()
 
 
@@ -40,12 +47,9 @@ def _unless_told(url: str, text: str) -> None:
 
 def _open(scheme: str, url: str, options: Options) -> None:
     if scheme in _READERS:
-        module, count = _READERS[scheme]
-        address = import_module(module).read_address(*(url, options)[:count])
+        module, reader, count = _READERS[scheme]
+        address = getattr(import_module(f"leased.stores.{module}"), reader)(*(url, options)[:count])
         _unless_told(url, f"{address} {address!r}")
-    elif scheme in ("mysql", "mariadb"):
-        place = import_module("leased.stores._mysql_place").place(url)
-        _unless_told(url, repr(place))
     elif scheme in ("memory", "sqlite"):
         with suppress(LeasedError):
             import_module(f"leased.stores.{scheme}").place_of(url)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from nemesis import results
 from nemesis.comparing import compare
 from nemesis.planted import BUGS, ON
 from nemesis.play import Outcome, play
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"or a store; default: all. {about}")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each is played")
     parser.add_argument("--seed", help="what is drawn follows from it; default: a new one")
+    parser.add_argument("--runs", type=int, default=1, help="how often each is played, with seeds of their own")
+    parser.add_argument("--record", action="store_true", help="keep what comes of it for the page in the docs")
     parser.add_argument(
         "--bug", default="", choices=BUGS, help="a planted bug, which must be convicted: then 1 is good"
     )
@@ -60,7 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return compare(given.scenarios, seconds=given.seconds, seed=seed)
     if given.planted:
         return _convict(given.keep, seconds=given.seconds, seed=seed)
-    found = [_run(one, given.keep, seconds=given.seconds, seed=seed, bug=given.bug) for one in scenarios]
+    found = []
+    for number in range(given.runs):
+        for one in scenarios:
+            own = f"{seed}-{number}" if number else seed
+            found.append(_run(one, given.keep, seconds=given.seconds, seed=own, bug=given.bug, record=given.record))
     return next((status for status in (1, 2) if status in found), 0)
 
 
@@ -76,7 +83,7 @@ def _convict(keep: Path | None, *, seconds: float, seed: str) -> int:
     return 1 if missed else 0
 
 
-def _run(scenario: Scenario, keep: Path | None, *, seconds: float, seed: str, bug: str) -> int:
+def _run(scenario: Scenario, keep: Path | None, *, seconds: float, seed: str, bug: str, record: bool = False) -> int:
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="leased-nemesis-")) if keep is None else keep / scenario.name
     directory.mkdir(parents=True, exist_ok=True)
@@ -89,8 +96,9 @@ def _run(scenario: Scenario, keep: Path | None, *, seconds: float, seed: str, bu
             shutil.rmtree(directory)
         return 2
     _report(outcome)
-    words = {0: "valid", 1: "NOT VALID", 2: "too little happened"}
-    print(f"  {words[outcome.status]}, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"  {results.WORDS[outcome.status]}, {time.monotonic() - began:.0f} s", flush=True)
+    if record:
+        results.keep(outcome, scenario.name, seed=seed, seconds=seconds)
     if outcome.status == 1 or keep is not None:
         print(f"  its lines are in {directory}", flush=True)
     else:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -16,7 +17,7 @@ from nemesis.history import Recorder, now
 from nemesis.worker import Orders
 
 ROOT = Path(__file__).parent.parent
-FACES = ("blocking", "async", "blocking", "async", "blocking")
+FACES = ("blocking", "async") * 3
 KEYS = ("north", "east", "south")
 AT_THE_END = 60.0
 """Seconds that workers have to finish what they are doing, if only to start: a busy machine takes long for that."""
@@ -66,11 +67,11 @@ class Fleet:
         """Stop and kill workers until it is time to end."""
         while now() < self.until:
             time.sleep(self._chance.uniform(0.1, 0.9))
-            name = self._chance.choice(sorted(self._alive))
+            some = self._chance.sample(sorted(self._alive), 2)
             if self._chance.random() < 0.25:
-                self._replace(name)
+                self._replace(some[0])
             else:
-                self._stop(name, self._chance.choice((0.2, 0.6, 1.5, 3.0, 3.0)))
+                self._stop(some, self._chance.choice((0.2, 0.6, 1.5, 3.0, 3.0)))
 
     def finish(self) -> None:
         """Wait for all to end; `failed` names those that did not end well."""
@@ -121,13 +122,14 @@ class Fleet:
             process.stdin.write(f"{self.until}\n".encode())
             process.stdin.flush()
 
-    def _stop(self, name: str, seconds: float) -> None:
-        process = self._alive[name]
-        if process.poll() is None:
+    def _stop(self, names: Sequence[str], seconds: float) -> None:
+        alive = [name for name in names if self._alive[name].poll() is None]
+        for name in alive:
             self._recorder.record("stopped", who=name)
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(seconds)
-            process.send_signal(signal.SIGCONT)
+            self._alive[name].send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        for name in alive:
+            self._alive[name].send_signal(signal.SIGCONT)
             self._recorder.record("continued", who=name)
 
     def _replace(self, name: str) -> None:

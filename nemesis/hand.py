@@ -22,7 +22,7 @@ WAITS = (0.0, 0.0, 0.3, 1.0, 2.5, 6.0)
 MEAN_HOLD, LONGEST_HOLD = 0.25, 1.5
 READ_WITHIN = 0.005
 ROUNDS = {"handle": 12, "kept": 6, "block": 8, "repeat": 4, "impatient": 2, "look": 3, "force": 1}
-ENDINGS = {"release": 14, "overstay": 3, "abandon": 2, "drop": 1}
+ENDINGS = {"release": 12, "overstay": 5, "abandon": 2, "drop": 1}
 _EVENTS = ("lost", "renewed", "renewal_failed", "at_risk", "clock_warning", "assurance_changed")
 
 
@@ -89,7 +89,8 @@ class Hand:
             return
         if token is not None:
             again = self._recorder.new_op()
-            await self._acquire(again, lock, wait=0.0, ttl=ttl, kept=kept, token=token, hold=op)
+            same = self._locks.lock(key, ttl=ttl, wait=wait, renew=kept, name=again)  # told by itself
+            await self._acquire(again, same, wait=0.0, ttl=ttl, kept=kept, token=token, hold=op)
         await self._hold(grip)
         await self._end(grip, _drawn(self._chance, ENDINGS))
 

@@ -13,6 +13,7 @@ processes compare.
 | `wrote` | worker | what the guarded resource made of a write |
 | `born`, `stopped`, `continued`, `killed` | nemesis | of a worker's process |
 | `fault`, `gone`, `healed` | nemesis | a server broken; the data that may be lost is out of reach; all well again |
+| `store` | nemesis | what the URL that workers are given begins with |
 | `end` | both | this file is complete |
 """
 
@@ -36,6 +37,7 @@ What = Literal[
     "sees",
     "told",
     "wrote",
+    "store",
     "born",
     "stopped",
     "continued",

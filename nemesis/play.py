@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from urllib.parse import urlsplit
 
 from nemesis.coverage import WORKERS, counts, missing
 from nemesis.fleet import Fleet
@@ -59,6 +60,7 @@ def play(
         scenario.open() as stage,
         Recorder(directory / "nemesis.jsonl", who="nemesis") as recorder,
     ):
+        recorder.record("store", kind=urlsplit(stage.url).scheme)
         with Fleet(
             stage.url,
             directory=directory,

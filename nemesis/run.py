@@ -148,7 +148,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that happened in one run. `stops` are the times in which a process was stopped."""
+    """Everything that happened in one run. `stops` are the times in which a process was stopped; `store` is the kind of
+    store, as its URL says."""
 
     calls: Sequence[Call]
     holds: Mapping[str, Sequence[Hold]]
@@ -158,6 +159,7 @@ class Run:
     writes: Sequence[Line]
     told: Sequence[Line]
     ended: float
+    store: str = ""
 
     def quiet(self, began: float, ended: float, *, who: Iterable[str] = ()) -> bool:
         """Whether no server was broken then, and none of these processes stopped or killed."""
@@ -199,6 +201,7 @@ def put_together(lines: Sequence[Line]) -> Run:
         writes=[line for line in lines if line.what == "wrote"],
         told=[line for line in lines if line.what == "told"],
         ended=max((line.at for line in lines), default=0.0),
+        store=next((str(line.data["kind"]) for line in lines if line.what == "store"), ""),
     )
 
 

@@ -56,7 +56,9 @@ def service(directory: Path, *, port: str) -> Iterator[tuple[str, subprocess.Pop
     """The service in a process of its own, over an SQLite file in that directory; its URL, once it answers."""
     store = f"sqlite:{directory / 'locks.db'}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "leased", "serve", "--store", store, "--port", port], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "leased", "serve", "--store", store, "--port", port, "--ui", "act"],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     telling = threading.Thread(target=_pass_on, args=(process,), daemon=True)
     try:
@@ -132,7 +134,8 @@ def invite(url: str) -> None:
         f"  {leased} run hello --url {url} --wait 40 -- date     (when that lease ends, after 30 s)\n"
         f"  {python} -c '{code}'\n"
         f"  curl -N {url}/v1/events\n"
-        f"  curl {url}/openapi.json",
+        f"  curl {url}/openapi.json\n"
+        f"and see it: {url}/ui/",
         flush=True,
     )
 

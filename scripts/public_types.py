@@ -16,7 +16,7 @@ import leased.aio
 
 ROOT = Path(__file__).parent.parent
 INFERRED = "missing type annotation"
-UNTYPED = ("leased.contrib.django.apps.", "leased.contrib.django.management.")
+UNTYPED = tuple(f"leased.contrib.django.{name}." for name in ("admin", "apps", "management", "models"))
 """Classes that a framework without types calls, and which have its classes for bases."""
 
 

@@ -263,6 +263,14 @@ def service_page(name: str) -> str:
     return page()
 
 
+def metrics_page() -> str:
+    """Every metric, as it comes out."""
+    sys.path.insert(0, str(ROOT))
+    from scripts import metrics_reference
+
+    return metrics_reference.metrics_page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api.md": api_page,
     "cli.md": cli_page,
@@ -270,6 +278,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "fences.md": functools.partial(package_page, fences, "Fences"),
     "integrations.md": functools.partial(package_page, contrib, "Integrations"),
     "limits.md": limits_page,
+    "metrics.md": metrics_page,
     "service-api.md": functools.partial(service_page, "service_api_page"),
     "service-settings.md": functools.partial(service_page, "service_settings_page"),
 }

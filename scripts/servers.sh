@@ -21,6 +21,10 @@ need mariadb-server /usr/sbin/mariadbd
 need pgbouncer /usr/sbin/pgbouncer
 need nginx /usr/sbin/nginx
 need etcd-server /usr/bin/etcd
+need chromium /usr/bin/chromium /usr/bin/google-chrome
+need tmux /usr/bin/tmux
+need mandoc /usr/bin/mandoc
+need systemd /usr/bin/systemd-analyze
 need libfaketime /usr/lib/*/faketime/libfaketime.so.1
 if [ -z "$missing" ]; then
     exit 0

@@ -52,3 +52,5 @@ quiet = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--logleve
 sys.exit(npm(["install", "--prefix", sys.argv[1], *quiet, "dynalite@4.0.0"]))' "$venv" >/dev/null; then
     echo "could not install dynalite from npm; tests that need it are skipped" >&2
 fi
+# What builds and checks the dashboard comes from npm, too. The built one is in the package, so that nobody else needs it.
+sh scripts/web.sh install || echo "could not install the packages of web/ from npm; tests that need them are skipped" >&2

@@ -118,7 +118,10 @@ ALLOWED_USE: dict[str, set[str]] = {
 # Modules that are not in the standard library, and who may import them. Only inside functions: importing any module
 # of leased must work with nothing else installed.
 DRIVERS: dict[str, set[str]] = {
+    "cli.top_columns": {"rich"},
+    "cli.top_screen": {"rich"},
     "contrib.celery": {"celery"},
+    "contrib.dramatiq": {"dramatiq"},
     "contrib.django._settings": {"django"},
     "contrib.fastapi": {"starlette"},
     "contrib.opentelemetry": {"opentelemetry"},
@@ -132,7 +135,9 @@ DRIVERS: dict[str, set[str]] = {
 }
 # Modules that only ever run inside a framework, and may import it at the top.
 FRAMEWORKS: dict[str, set[str]] = {
+    "contrib.django.admin": {"django"},
     "contrib.django.apps": {"django"},
+    "contrib.django.models": {"django"},
     "contrib.django.management.commands.locked": {"django"},
     "testing.agreement": {"hypothesis"},
     "testing.plugin": {"pytest"},
@@ -141,12 +146,15 @@ FRAMEWORKS: dict[str, set[str]] = {
     "server.connections": {"uvicorn"},
     "server.events": {"msgspec"},
     "server.locks": {"msgspec"},
+    "server.terms": {"msgspec"},
     "server.manage_requests": {"msgspec"},
     "server.openapi": {"msgspec"},
     "server.requests": {"msgspec"},
     "server.mismatches": {"msgspec"},
     "server.routes_manage": {"msgspec"},
     "server.serve": {"uvicorn"},
+    "server.sessions": {"msgspec"},
+    "server.ui": {"msgspec"},
 }
 
 LINES_PER_FILE = 400

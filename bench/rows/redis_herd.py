@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import servers
 from bench.contender import Worker
-from bench.measure import MICRO, Block, Role, Series, Table, Verdict, at_most, tabulate
+from bench.measure import MICRO, Block, Role, Series, Table, Verdict, at_most, near_floor, tabulate
 from bench.plan import Plan
 from bench.redis_clients import Clients
 from bench.rows.starting import able, started
@@ -92,6 +92,7 @@ def _judged(one: _Seen, table: Table) -> list[Verdict]:
     name = one.worker.name
     in_order = all(block.told["in_order"] for block in one.blocks)
     return [
+        near_floor(name, table.line(name), 3.5, because="as 0.35 ms is to the 0.1 it once took"),
         at_most(f"{name}: ≤ 0.35 ms a pass", table.line(name).median, _PASS, unit=" µs"),
         at_most(f"{name}: ≤ 3 commands a pass", one.commands, _COMMANDS),
         at_most(f"{name}: ≤ {_CONNECTIONS[name]} connections", one.connections, _CONNECTIONS[name]),

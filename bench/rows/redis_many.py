@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bench import servers
 from bench.measure import Result, ahead, at_least, at_most, less_cpu
 from bench.plan import Plan
@@ -45,6 +47,7 @@ def run(plan: Plan) -> Result:
         [table],
         [
             at_least("≥ 0.6x the floor", 1 / (ours.to_floor or 1.0), 0.6, unit=f"x, {1e6 / ours.median:,.0f} pairs/s"),
+            at_most("≤ 5x the floor's CPU, as 45 µs is to the 9 it once took", ours.cpu_to_floor or inf, 5.0, unit="x"),
             at_most("≤ 45 µs CPU a pair", ours.cpu or 0.0, 45.0, unit=" µs"),
             *ahead(table, "leased", "redis-py Lock", least=4.0),
             *less_cpu(table, "leased", "redis-py Lock", least=6.0),

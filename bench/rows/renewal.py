@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import Any
 
 from bench import servers
@@ -39,12 +40,15 @@ def run(plan: Plan) -> Result:
                 told = _kept(plan, peer, spec, url=url, python=plan.peers)
                 on_redis.append(_series(peer, "peer", told))
     count = plan.count(_LEASES)
+    redis = tabulate("Renewals on Valkey", "µs between two", on_redis)
+    share = redis.line("leased").cpu_to_floor or inf
+    verdicts.append(at_most("Redis: ≤ 7.5x the floor's CPU, as 4 % is to the 0.53 % of a core", share, 7.5, unit="x"))
     return Result(
         "renewal",
         f"{count:,} leases with a ttl of {_ttl(plan):.0f} s that began evenly spread, renewed at a third, for "
         f"{plan.seconds(_SECONDS):.0f} s, by the asyncio face. The targets are those set for Redis. Not measured: "
         f"python-redis-lock, which would need a thread for each of them.{absent}",
-        [tabulate("Renewals", "µs between two", cost), tabulate("Renewals on Valkey", "µs between two", on_redis)],
+        [tabulate("Renewals", "µs between two", cost), redis],
         verdicts,
     )
 

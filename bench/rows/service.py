@@ -20,6 +20,7 @@ from bench.measure import (
     at_most,
     fitting,
     interleave,
+    near_floor,
     tabulate,
 )
 from bench.plan import Plan
@@ -27,6 +28,7 @@ from bench.rows.starting import started
 
 _GUARDED = "leased, memory, API key and limits"
 _CLIENTS = 64
+_FLOOR = 34_000
 _ROUNDS = 12
 _BLOCK = 0.5
 
@@ -78,6 +80,7 @@ def _worker(plan: Plan, name: str, role: Role, url: str, credential: str, *, cli
 def _judged(name: str, line: Line, blocks: list[Block], *, least: int, late: float) -> list[Verdict]:
     slowest = sorted(block.told[1] for block in blocks)[len(blocks) // 2]
     return [
+        near_floor(name, line, _FLOOR / least, because=f"as {least:,} is to the {_FLOOR:,} a second that it once did"),
         at_least(f"{name}: ≥ {least:,} requests a second", MICRO / line.median, least),
         at_most(f"{name}: p99 ≤ {late:g} ms", slowest, late, unit=" ms"),
     ]

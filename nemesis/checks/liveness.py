@@ -105,9 +105,10 @@ def availability(run: Run, excuses: Excuses) -> Iterator[Violation]:
     """A call finds the store where nothing hurts it: after a fault is healed, and in what happens every day.
 
     What failed at once is convicted, and what had a second to succeed; others may have had little time by design. A
-    file is locked for as long as somebody is stopped in the middle of a write to it.
+    file, or a row, is locked for as long as somebody is stopped in the middle of a write to it; whoever has little time
+    does not wait for that at all.
     """
-    on_a_file = any(call.found.get("exclusive") == "host" for call in run.calls)
+    in_rows = run.store == "mysql"
     hurting = [fault for fault in run.faults if fault.hurts]
     for call in run.calls:
         took = call.answered - call.asked
@@ -115,7 +116,12 @@ def availability(run: Run, excuses: Excuses) -> Iterator[Violation]:
             continue
         began = call.asked - HEALING
         hurt = any(fault.began < call.answered and fault.healed > began for fault in hurting)
-        locked = on_a_file and took > SHORT and any(run.stopped(who, call.asked, call.answered) for who in run.stops)
+        waited = took > SHORT or (in_rows and "busy" in str(call.found.get("message")))
+        locked = (
+            waited
+            and (in_rows or run.store == "sqlite")
+            and any(run.stopped(who, call.asked, call.answered) for who in run.stops)
+        )
         if not hurt and not locked and not run.stopped(call.who, began, call.answered):
             text = f"{call.key!r}: {call.call} {call.op} failed after {took:.3f} s: {call.found.get('message')}"
             yield Violation("available", call.answered, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nemesis.scenarios.clients_clocks import SCENARIOS as CLIENTS_CLOCKS
 from nemesis.scenarios.clocks import SCENARIOS as CLOCKS
 from nemesis.scenarios.postgres_promotion import SCENARIOS as POSTGRES_PROMOTION
 from nemesis.scenarios.redis_cluster import SCENARIOS as REDIS_CLUSTER
@@ -18,7 +19,7 @@ from nemesis.stage import Scenario
 
 _ALL = (
     *(*SQLITE, *REDIS_SERVER, *REDIS_NETWORK, *REDIS_CLUSTER, *REDIS_PROMOTION, *REDIS_REDIRECT, *SQL_SERVER),
-    *(*POSTGRES_PROMOTION, *CLOCKS, *SERVICE),
+    *(*POSTGRES_PROMOTION, *CLOCKS, *CLIENTS_CLOCKS, *SERVICE),
 )
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}

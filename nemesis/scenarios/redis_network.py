@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from random import Random
 from typing import Literal
@@ -12,13 +12,8 @@ from typing import Literal
 from nemesis.history import Recorder
 from nemesis.stage import Scenario, Stage, broken
 from tests.servers import valkey
+from tests.servers.process import Server
 from tests.servers.proxy import Proxy
-
-
-@contextmanager
-def _network() -> Iterator[Stage]:
-    with valkey.start(settings=valkey.append_only("always")) as server, Proxy(server) as proxy:
-        yield Stage(proxy.url, [partial(fault, proxy) for fault in FAULTS])
 
 
 def _lose_replies(proxy: Proxy, recorder: Recorder, chance: Random) -> None:
@@ -95,11 +90,23 @@ FAULTS: tuple[Callable[[Proxy, Recorder, Random], None], ...] = (
     _cut,
 )
 
+
+def behind(start: Callable[[], Server]) -> Callable[[], AbstractContextManager[Stage]]:
+    """A stage of one server that is reached through such a network."""
+
+    @contextmanager
+    def open_stage() -> Iterator[Stage]:
+        with start() as server, Proxy(server) as proxy:
+            yield Stage(proxy.url, [partial(fault, proxy) for fault in FAULTS])
+
+    return open_stage
+
+
 SCENARIOS = (
     Scenario(
         "redis-network",
         "one Valkey that keeps every answer, while replies are lost, requests come late and connections are cut",
-        _network,
+        behind(lambda: valkey.start(settings=valkey.append_only("always"))),
         {"faults": 10, "unknown outcomes": 10},
     ),
 )

@@ -129,6 +129,7 @@ def _replace(watched: _Watched, recorder: Recorder, chance: Random) -> None:
         old.resume()
         time.sleep(chance.uniform(0.0, 1.0))
         follow(old, new)
+        wait_until("the new data", lambda: linked(old))  # until then a replica shows what it had to those who only look
         fault.gone()
         watched.settle_as(fault, primary=new)
 

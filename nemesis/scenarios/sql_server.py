@@ -15,12 +15,11 @@ import psycopg
 import pymysql
 
 from nemesis.history import Recorder
-from nemesis.scenarios.redis_network import FAULTS
+from nemesis.scenarios.redis_network import behind
 from nemesis.scenarios.redis_server import pause
 from nemesis.stage import Scenario, Stage, broken, wait_until
 from tests.servers import mariadb, postgres
 from tests.servers.process import Server
-from tests.servers.proxy import Proxy
 
 Breaks = Callable[[Server, Recorder, Random], None]
 
@@ -30,15 +29,6 @@ def _on(start: Callable[[], Server], faults: Sequence[Breaks]) -> Callable[[], A
     def open_stage() -> Iterator[Stage]:
         with start() as server:
             yield Stage(server.url, [partial(fault, server) for fault in faults])
-
-    return open_stage
-
-
-def _behind(start: Callable[[], Server]) -> Callable[[], AbstractContextManager[Stage]]:
-    @contextmanager
-    def open_stage() -> Iterator[Stage]:
-        with start() as server, Proxy(server) as proxy:
-            yield Stage(proxy.url, [partial(fault, proxy) for fault in FAULTS])
 
     return open_stage
 
@@ -141,12 +131,12 @@ SCENARIOS = (
         _on(_postgres, (_stall, _crash, _restart, _terminate, _kill_session, _kill_first, _lock_rows)),
         _GATES,
     ),
-    Scenario("postgres-network", f"one PostgreSQL {_LOSING}", _behind(_postgres), _NETWORK),
+    Scenario("postgres-network", f"one PostgreSQL {_LOSING}", behind(_postgres), _NETWORK),
     Scenario(
         "mysql-server",
         "one MariaDB that keeps every answer: stopped, killed and restarted, sessions ended, rows locked",
         _on(_mariadb, (_stall, _crash, _restart, _kill_threads, _lock_rows_there)),
         _GATES,
     ),
-    Scenario("mysql-network", f"one MariaDB {_LOSING}", _behind(_mariadb), _NETWORK),
+    Scenario("mysql-network", f"one MariaDB {_LOSING}", behind(_mariadb), _NETWORK),
 )

@@ -16,7 +16,7 @@ from leased import engine
 from leased.aio_clock import LoopClock
 from leased.aio_handle import Handle, Scope, run_hook
 from leased.aio_lock import Lock
-from leased.checks import Duration, check_fencing_token, check_key, check_prefix
+from leased.checks import Duration, check_fencing_token, check_key, check_limit, check_prefix
 from leased.client import Client, PerProcess, make_target, reconnecting
 from leased.clocks import BlockingClock
 from leased.context import current, current_fencing_token, owner_scope
@@ -26,7 +26,7 @@ from leased.handle import read_dump
 from leased.hold import Hold, lost_error
 from leased.keeper import Keeper
 from leased.model import Assurance, Claim, Lost, Status
-from leased.observe import Observer
+from leased.observe import Observer, keeping
 from leased.policy import (
     CLOCK_MARGIN,
     DEFAULT_MAX_HOLD,
@@ -119,14 +119,16 @@ class Locks:
         client = self._client()
         return await client.store.status(check_key(key), timeout=client.env.timeout)
 
-    async def list(self, prefix: str = "") -> builtins.list[Status]:
-        """All held and closed keys that begin with `prefix`, in the order of their bytes."""
-        client, prefix = self._client(), check_prefix(prefix)
+    async def list(self, prefix: str = "", *, limit: int | None = None) -> builtins.list[Status]:
+        """All held and closed keys that begin with `prefix`, in the order of their bytes; with `limit` no more than the
+        first so many, for which no more is asked of the store."""
+        client, prefix, most = self._client(), check_prefix(prefix), check_limit(limit)
         found: list[Status] = []
         page: list[Status] | None = None
-        while page is None or page:
+        while (page is None or page) and (most is None or len(found) < most):
             after = page[-1].key if page else ""
-            page = await client.store.list(prefix, after=after, limit=MAX_LIST_PAGE, timeout=client.env.timeout)
+            size = MAX_LIST_PAGE if most is None else min(MAX_LIST_PAGE, most - len(found))
+            page = await client.store.list(prefix, after=after, limit=size, timeout=client.env.timeout)
             found += page
         return found
 
@@ -158,9 +160,7 @@ class Locks:
         if isinstance(outcome, Lost):
             error = lost_error(claim.key, outcome.reason)
             raise LockNotHeld(error.message, key=claim.key, reason=outcome.reason, hint="acquire it anew")
-        client.remember(outcome)
-        if renew:
-            client.keep(outcome, renewing=True)
+        client.remember(outcome, renewing=renew)
         return Handle(client, outcome, None, scoped=False)
 
     @property
@@ -245,7 +245,7 @@ def _open(target: Target, store: Store | None) -> Client:
         if keeper is None:
             keeper = keepers[loop] = Keeper(client.store, client.env)
         if keeper.add(hold, renewing=renewing):
-            client.env.clock.start(keeper.run())
+            client.env.clock.start(_run(keeper))
 
     def stop_keeping() -> None:
         for keeper in tuple(keepers.values()):
@@ -254,6 +254,11 @@ def _open(target: Target, store: Store | None) -> Client:
     client.keep = keep
     client.closers.append(stop_keeping)
     return client
+
+
+async def _run(keeper: Keeper) -> None:
+    keeping(KeyboardInterrupt, SystemExit)  # with which the loop ends anyway
+    await keeper.run()
 
 
 def _reconnect(url: str, given: dict[str, Any]) -> Locks:

@@ -26,7 +26,8 @@ class LoopSignal:
             return
         loop = waiter.get_loop()
         if loop is asyncio._get_running_loop():
-            _wake(waiter)
+            if not waiter.done():
+                waiter.set_result(None)
             return
         with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
             loop.call_soon_threadsafe(_wake, waiter)

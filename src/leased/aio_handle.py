@@ -23,8 +23,8 @@ from leased.recipe import Recipe, not_acquired
 from leased.scope import (
     NOTHING_TO_FREE,
     Cancel,
-    end_quietly,
     ending_error,
+    hand_over,
     note_release_problem,
     place_of,
     refuse_deadlock,
@@ -81,7 +81,7 @@ class Handle(HandleFacts):
         released any more. Raises `LockLost` or `LockNotHeld` if it is not held."""
         self.ensure_held()
         text = self.dump()
-        end_quietly(self._hold, "handed_over")
+        hand_over(self._client.env, self._hold)
         return text
 
     def on_lost(self, callback: Hook) -> None:
@@ -323,9 +323,7 @@ async def acquire(
         return outcome
     handle = Handle(client, outcome, recipe, scoped=scoped)
     if not scoped:
-        client.remember(outcome)
-        if recipe.renew:
-            client.keep(outcome, renewing=True)
+        client.remember(outcome, renewing=bool(recipe.renew))
     return handle
 
 

@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -208,9 +208,9 @@ class Lock:
         """By its locks and its recipe: the copy holds nothing and connects on first use."""
         return _remade, (self._locks, self._recipe, self._key)
 
-    async def _bare(
+    def _bare(
         self, wait: float, *, token: str | None, request_id: str | None, cancel: Cancel | None
-    ) -> Handle | Contended:
+    ) -> Coroutine[Any, Any, Handle | Contended]:
         recipe = self._recipe
         if recipe.enforce:
             raise InvalidRequest(
@@ -219,7 +219,7 @@ class Lock:
         claim = recipe.claim(self._key, token=token, request_id=request_id)
         client = self._locks()._client()
         client.check_fits(recipe.ttl)
-        return await acquire(client, recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False)
+        return acquire(client, recipe, claim, wait=wait, brought=token is not None, cancel=cancel, scoped=False)
 
     def _scope(
         self,

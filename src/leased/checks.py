@@ -75,6 +75,13 @@ def check_prefix(prefix: object) -> str:
     return prefix
 
 
+def check_limit(limit: object) -> int | None:
+    """How many to list at most, `None` for all; or `InvalidRequest`."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidRequest(f"a limit is a whole number from 1, not {shown(limit)}", hint="None lists all")
+    return limit
+
+
 def check_fencing_token(number: object) -> int | None:
     """The fencing token itself, `None` for none, or `InvalidRequest`."""
     if number is not None and (type(number) is not int or not 0 < number <= MAX_FENCING_TOKEN):
@@ -116,7 +123,7 @@ def check_ttl(value: object, *, margin: float) -> float:
         raise InvalidRequest(
             f"ttl {shown(value)} is outside {least:g} s to {MAX_TTL:.0f} s (90 days)",
             code="LOCK_TTL_OUT_OF_RANGE",
-            hint="a short ttl would be eaten up by the clock margins, a longer one would outlive everybody",
+            hint=f"choose {least:g} s or more; 30 s suits most work, for blocks renew their leases",
         )
     return ttl
 

@@ -12,15 +12,18 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from leased.checks import check_ttl, shown
+from leased.engine import lose
 from leased.env import Env
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.hold import Hold, Hook
-from leased.observe import Observer, log
+from leased.observe import ENDS, Event, Observer, log
 from leased.policy import min_ttl
 from leased.queue import Lines
 from leased.recipe import mint
 from leased.store import Clock, Store
 from leased.targets import Face, Options, Target, check_assurance, lines_of, open_store, read_url
+
+_LOOK_AT = 128
 
 
 class Keep(Protocol):
@@ -54,7 +57,7 @@ class Client:
             lines=lines_of(target) if store is None else _lines_of_store(store),
             timeout=options.timeout,
             margin=options.clock_margin,
-            observer=options.observer,
+            observer=None if options.observer is None else self._observe(options.observer),
             run_hook=run_hook,
         )
         self.shown = target.shown
@@ -62,6 +65,8 @@ class Client:
         self.closers: list[Callable[[], None]] = []
         self.blocks: set[Hold] = set()
         self.bare: set[weakref.ref[Hold]] = set()
+        self._watched: dict[tuple[str, int], Hold] = {}  # bare ones whose end an observer is to be told
+        self._look_at = _LOOK_AT
         check_assurance(self.store.assurance(), options.require, shown_url=target.shown)
         _clients.add(self)
 
@@ -75,19 +80,47 @@ class Client:
         if ttl < self._least_ttl:
             check_ttl(ttl, margin=self.env.margin)
 
-    def remember(self, hold: Hold) -> None:
-        """This hold is that of a bare handle. One that is forgotten is gone."""
+    def remember(self, hold: Hold, *, renewing: bool) -> None:
+        """This hold is that of a bare handle, kept if it is to be renewed. One that is forgotten is gone; where an
+        observer wants to know its end, that is waited for."""
         bare = self.bare
         bare.add(weakref.ref(hold, bare.discard))
+        if self.env.observer is not None:
+            self._watch(hold)
+        if renewing or self.env.observer is not None:
+            self.keep(hold, renewing=renewing)
 
     def living(self) -> list[Hold]:
         """The holds of all blocks and bare handles; others may come and go meanwhile."""
         while True:
             try:
                 bare = list(self.bare)
-                return [*self.blocks, *(hold for reference in bare if (hold := reference()) is not None)]
+                handles = [hold for reference in bare if (hold := reference()) is not None and not hold.forgotten]
+                return [*self.blocks, *handles]
             except RuntimeError:
                 continue  # another thread has added one just now
+
+    def _watch(self, hold: Hold) -> None:
+        watched = self._watched
+        watched[hold.key, hold.fencing_token] = hold
+        if len(watched) >= self._look_at:  # the loops of some may be gone, and with them who would notice their end
+            now = self.env.clock.now()
+            for one in list(watched.values()):
+                reason = one.lost_reason(now)
+                if reason is not None:
+                    lose(self.env, one, reason)
+                    watched.pop((one.key, one.fencing_token), None)
+            self._look_at = max(_LOOK_AT, 2 * len(watched))
+
+    def _observe(self, observer: Observer) -> Observer:
+        """The observer, and our own: a bare hold whose end is told needs to be watched no longer."""
+
+        def tell(event: Event) -> None:
+            if event.name in ENDS:
+                self._watched.pop((event.key, event.data["fencing_token"]), None)
+            observer(event)
+
+        return tell
 
     def close(self) -> bool:
         """Grant nothing any more; what still runs is lost (`closed`) at its deadline. True if the store can go now."""

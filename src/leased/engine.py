@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from leased.cleanup import hand_back, shielded
 from leased.env import Env
@@ -16,6 +16,7 @@ from leased.queue import Place
 from leased.store import Store
 
 _RENEWAL_NUMBER_TRIES = 3
+_InVain: TypeAlias = Literal["acquire_failed", "contended", "rejected"]
 
 
 async def acquire(
@@ -60,12 +61,24 @@ async def acquire(
                 data = {"fencing_token": hold.fencing_token, "waited": env.clock.now() - started}
                 env.tell("acquired", claim.key, lock=name, data=data)
             return hold
-    except BaseException:
+    except BaseException as error:
         place.leave()
         await asking.settle()
+        if isinstance(error, Exception):  # else its caller went away
+            _tell_in_vain(env, "acquire_failed", key=claim.key, lock=name, started=started, error=error)
         raise
-    env.tell("rejected" if wait > 0 else "contended", claim.key, lock=name)
+    _tell_in_vain(env, "rejected" if wait > 0 else "contended", key=claim.key, lock=name, started=started)
     return Contended(status)
+
+
+def _tell_in_vain(
+    env: Env, how: _InVain, *, key: str, lock: str | None, started: float, error: Exception | None = None
+) -> None:
+    """An acquire ended without a grant."""
+    if env.observer is not None:
+        waited = env.clock.now() - started
+        data = {"waited": waited} if error is None else {"error": type(error).__name__, "waited": waited}
+        env.tell(how, key, lock=lock, data=data)
 
 
 async def _ask_in_turn(
@@ -117,7 +130,7 @@ class _Asking:
     waited = 0.0
     refused = False
     spent = False
-    _heard = 0  # how often the store said that this token holds the key
+    _told = 0  # how often the store may have said that this token holds the key, if each attempt arrived once
     _owed = False  # whether the store may hold, or come to hold, something for this token without our knowing
 
     def __init__(self, store: Store, env: Env, claim: Claim, *, brought: bool) -> None:
@@ -133,12 +146,13 @@ class _Asking:
         if self.asked:
             self.problem, self.retry_after, self.waited, self.spent = None, 0.0, 0.0, False
         self.asked = True
+        self._told += 1
         try:
             outcome = await self.store.acquire(claim, timeout=timeout)
             if isinstance(outcome, Held):
-                self._heard += 1
                 hold = Hold(outcome.lease, asked_at, claim=claim, margin=env.margin)
                 if env.clock.now() < hold.valid_until:
+                    hold.told = self._told if self._brought else None
                     return hold
                 self.spent = True  # dead on arrival: handed back, and a token is granted once
                 return None
@@ -162,6 +176,7 @@ class _Asking:
             raise
         finally:
             self._owed = unsure or not answered
+            self._told -= answered
             if self.spent:
                 self._spend()
         return None
@@ -177,12 +192,12 @@ class _Asking:
     async def settle(self) -> None:
         """Hand back what is owed, whatever becomes of the caller.
 
-        A grant that was dead on arrival is handed back only if nobody else was told of it: who brought the token may
-        have asked with it before, and believe in that answer.
+        Under a token that was brought, only what nobody else was told of, as far as that can be known: who brought it
+        may have asked with it before, and believe in that answer.
         """
         if self._owed:
             store, env, claim = self.store, self.env, self.claim
-            heard = self._heard if self._brought and self._heard else None
+            heard = self._told if self._brought else None
             await shielded(env.clock, lambda: hand_back(store, env, claim, heard=heard))
 
     def _spend(self) -> None:
@@ -197,10 +212,13 @@ class _Asking:
 
 
 async def drop(store: Store, env: Env, hold: Hold, claim: Claim) -> None:
-    """A grant whose caller went away before it could use it: hand it back."""
+    """A grant whose caller went away before it could use it: hand it back, unless somebody else was told of it."""
     hold.end("released")
     env.lines.block_ended(hold.key, hold.owner, hold=hold)
-    await shielded(env.clock, lambda: hand_back(store, env, replace(claim, token=hold.token)))
+    try:
+        await shielded(env.clock, lambda: hand_back(store, env, replace(claim, token=hold.token), heard=hold.told))
+    finally:
+        _tell_released(env, hold)
 
 
 async def renew(store: Store, env: Env, hold: Hold, *, ttl: float | None = None) -> Renewed:
@@ -233,7 +251,7 @@ def renewal_over(hold: Hold, now: float) -> Renewed | None:
 def apply_renewal(env: Env, hold: Hold, outcome: Held | Lost, *, asked_at: float) -> None:
     """Take over what the store answered to a renewal."""
     if isinstance(outcome, Held):
-        if hold.renewed(outcome.lease, asked_at, now=env.clock.now()):
+        if hold.renewed(outcome.lease, asked_at, now=env.clock.now()) and env.observer is not None:
             env.tell("renewed", hold.key, lock=hold.name)
     else:
         early = outcome.reason == "expired" and hold.lost_reason(env.clock.now()) is None
@@ -249,6 +267,8 @@ def lose(env: Env, hold: Hold, reason: LostReason) -> None:
 def _tell_loss(env: Env, hold: Hold, reason: LostReason) -> None:
     if hold.stop is not None:
         hold.stop()
+    if reason == "retaken":
+        env.tell("retaken", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
     env.tell("lost", hold.key, lock=hold.name, data={"reason": reason, "fencing_token": hold.fencing_token})
     if hold.lost_hooks and env.run_hook is not None:
         hold.run_lost_hooks(env.run_hook)
@@ -277,29 +297,46 @@ async def release(store: Store, env: Env, hold: Hold) -> Released:
     try:
         outcome = await _release_until_answered(store, env, hold)
     except LeasedError as error:
-        env.tell("release_failed", hold.key, lock=hold.name, data={"error": type(error).__name__})
+        _tell_release_failed(env, hold, error)
         raise
     except GeneratorExit:
         raise
     except BaseException:  # cancelled or interrupted: the caller goes, the release is still made
         hold.release_unanswered = True
-        await shielded(env.clock, lambda: _release_for_the_gone(store, env, hold))
+        await shielded(env.clock, lambda: _release_for_the_gone(store, env, hold, believed=believed))
         raise
     hold.outcome = outcome
     if not outcome.reason:
         env.lines.released(hold.key)
-        if env.observer is not None:
-            env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
+        _tell_released(env, hold)
     elif believed:
         hold.ended = "expired" if outcome.reason == "expired" else await _why_lost(store, env, hold)
         _tell_loss(env, hold, hold.ended)
     return outcome
 
 
-async def _release_for_the_gone(store: Store, env: Env, hold: Hold) -> None:
-    with suppress(LeasedError):  # nobody is left to be told; the handle can be released again
-        hold.outcome = await _release_until_answered(store, env, hold)
-        env.lines.released(hold.key)
+async def _release_for_the_gone(store: Store, env: Env, hold: Hold, *, believed: bool) -> None:
+    try:
+        outcome = hold.outcome = await _release_until_answered(store, env, hold)
+    except LeasedError as error:  # nobody is left to be told; the handle can be released again
+        _tell_release_failed(env, hold, error)
+        return
+    env.lines.released(hold.key)
+    if not outcome.reason:
+        _tell_released(env, hold)
+    elif believed:
+        reason = "expired" if outcome.reason == "expired" else "taken"
+        env.tell("lost", hold.key, lock=hold.name, data={"reason": reason, "fencing_token": hold.fencing_token})
+
+
+def _tell_released(env: Env, hold: Hold) -> None:
+    if env.observer is not None:
+        env.tell("released", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
+
+
+def _tell_release_failed(env: Env, hold: Hold, error: LeasedError) -> None:
+    data = {"error": type(error).__name__, "fencing_token": hold.fencing_token}
+    env.tell("release_failed", hold.key, lock=hold.name, data=data)
 
 
 async def _release_until_answered(store: Store, env: Env, hold: Hold) -> Released:
@@ -336,4 +373,7 @@ async def restore(store: Store, env: Env, claim: Claim) -> Hold | Lost:
     if isinstance(outcome, Lost):
         return outcome
     hold = Hold(outcome.lease, asked_at, claim=replace(claim, ttl=outcome.lease.ttl), margin=env.margin)
-    return hold if env.clock.now() < hold.valid_until else Lost("expired")
+    if env.clock.now() < hold.valid_until:
+        env.tell("restored", hold.key, data={"fencing_token": hold.fencing_token})
+        return hold
+    return Lost("expired")

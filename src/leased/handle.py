@@ -107,8 +107,12 @@ class HandleFacts:
     def __del__(self) -> None:
         """A forgotten handle is no longer renewed and ends with its ttl; say so once."""
         hold = getattr(self, "_hold", None)
-        if hold is None or self._scoped or hold.ended is not None or hold.forked or self.remaining() <= 0:
+        if hold is None or hold.ended is not None or hold.forked:
             return
+        hold.forgotten = True
+        if self._scoped or self.remaining() <= 0:
+            return
+        hold.renewing = False
         log.warning("a handle on %r was dropped without release: it is not renewed and ends by itself", hold.key)
         warnings.warn(f"a leased handle on {hold.key!r} was dropped without release()", ResourceWarning, stacklevel=2)
 

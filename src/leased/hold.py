@@ -32,7 +32,7 @@ class KeepsHolds(Protocol):
     """Whoever renews a hold and notices its loss."""
 
     def moved(self, hold: Hold) -> None:
-        """The hold's deadline or next renewal changed."""
+        """The hold's deadline moved to earlier."""
         ...
 
     def discard(self, hold: Hold) -> None:
@@ -50,7 +50,7 @@ class Hold:
     """One lease as this process sees it: believed until `valid_until` on the local clock, never longer.
 
     `ended` is `None` while belief may last, `released` once the holder gave it up, else the reason of the loss; the
-    first one stands. Everything here may be read from any thread.
+    first one stands; no renewal moves it beyond `max_until`. Everything here may be read from any thread.
     """
 
     ended: LostReason | Literal["released"] | None = None
@@ -58,10 +58,12 @@ class Hold:
     release_unanswered = False
     last_reason: LostReason | None = None  # why it is not renewed any more, if that is known
     name: str | None = None
+    told: int | None = None  # under a token that was brought: how often the store may have told us of it
     stop: Callable[[], None] | None = None
     at_risk_told = False
     failing_since: float | None = None
     renewing = False
+    forgotten = False  # its bare handle is gone: it is kept for its end to be told, if at all
     renew_due = INF
     due = INF
     keeper: KeepsHolds | None = None
@@ -76,18 +78,12 @@ class Hold:
         self.margin = margin
         self.late = claim.late
         self.valid_until = valid_until(asked_at, waited=lease.waited, left=_left(lease), margin=margin)
-        self._max_hold = asked_at, claim.terms.max_hold
+        self.max_until = asked_at + usable(claim.terms.max_hold, margin=margin)
         self.number = self.applied = lease.renewal
         self.lost_hooks: list[Hook] = []
         self.at_risk_hooks: list[Hook] = []
         self._asked: dict[int, float] = {}  # by number: where a renewal without an answer yet may have set the end
         self._mutex = threading.Lock()
-
-    @property
-    def max_until(self) -> float:
-        """The local instant that no renewal moves it beyond."""
-        asked_at, max_hold = self._max_hold
-        return asked_at + usable(max_hold, margin=self.margin)
 
     @property
     def forked(self) -> bool:
@@ -114,14 +110,18 @@ class Hold:
         with self._mutex:
             if self.ended is not None or now >= self.valid_until:
                 return False
+            before = self.valid_until
             self.number = max(self.number, lease.renewal)
             if lease.renewal >= self.applied:
                 self.applied = lease.renewal
-                self._asked = {number: until for number, until in self._asked.items() if number > lease.renewal}
+                self._asked.pop(lease.renewal, None)
+                if self._asked:  # most often it was the only one
+                    self._asked = {number: until for number, until in self._asked.items() if number > lease.renewal}
                 until = valid_until(asked_at, waited=lease.waited, left=_left(lease), margin=self.margin)
                 self.valid_until = min([until, *self._asked.values()])
                 self.failing_since = None
-        if self.keeper is not None:
+            shorter = self.valid_until < before
+        if shorter and self.keeper is not None:
             self.keeper.moved(self)
         return True
 

@@ -163,6 +163,7 @@ class Joined:
             call.close()
             if lone.leads:  # an interrupt came while the lead was passed on
                 self._pass_on(lone)
+            self._wake_leader()
             raise
         call.close()
         return _BUSY
@@ -237,7 +238,7 @@ class Joined:
         now = self._clock.now()
         if len(batch) == 1:
             return [await one(self._store, batch[0].operation, timeout=max(0.0, batch[0].give_up_at - now))]
-        timeout = max(0.0, max(member.give_up_at for member in batch) - now)
+        timeout = max(0.0, max([member.give_up_at for member in batch]) - now)
         return await self._store.many([member.operation for member in batch], timeout=timeout)
 
     def _pass_on(self, leader: _Member | _Lone) -> None:
@@ -265,6 +266,10 @@ class Joined:
         """The thread that served was interrupted, wherever that was: end what it had begun, and let others go on."""
         if member.batch:
             self._answer(member, [_unknown()] * len(member.batch))
+        self._wake_leader()
+
+    def _wake_leader(self) -> None:
+        """After an interrupt: whoever was given the lead may not have been told."""
         for other in tuple(self._waiting):
             if other.leads:
                 other.signal.set()

@@ -12,7 +12,7 @@ from leased.env import Env
 from leased.errors import AccessDenied, LeasedError, StoreNotUsable
 from leased.hold import INF, Hold
 from leased.model import Held, Lost, Renew
-from leased.policy import POLL_MAX, RENEWAL_GRID, lease_call_timeout, renew_at, retry_renewal_at
+from leased.policy import POLL_MAX, RENEWAL_GRID, lease_call_timeout, renew_at, retry_renewal_at, usable
 from leased.store import Outcome, Store
 
 _IDLE = 10.0
@@ -84,17 +84,11 @@ class Keeper:
                 heapify(self._heap)
 
     def moved(self, hold: Hold) -> None:
-        """The hold's deadline moved, perhaps to earlier: see that it is renewed in time, and that the loop wakes."""
+        """The hold's deadline moved to earlier: see that it is renewed in time."""
         now = self._env.clock.now()
-        with self._mutex:
-            if hold.keeper is not self:
-                return
-            if not _at_last(hold):
-                hold.renew_due = min(hold.renew_due, renew_at(now, believed_until=hold.valid_until))
-            self._put(hold)
-            wake = hold.due < self._wakes_at
-        if wake:
-            self._signal.set()
+        if not _at_last(hold):
+            hold.renew_due = min(hold.renew_due, renew_at(now, believed_until=hold.valid_until))
+        self._enter(hold)
 
     def close(self) -> None:
         """Renew nothing from now on; losses are noticed until the last hold has gone."""
@@ -142,16 +136,18 @@ class Keeper:
                 continue
             if hold.ended is not None:
                 continue
-            if now >= _at_risk_at(hold):
+            if hold.failing_since is not None and now >= _at_risk_at(hold):
                 self._warn(hold)
+            look_at = INF
             if now >= hold.renew_due - RENEWAL_GRID:
                 hold.renew_due = now + lease_call_timeout(env.timeout, ttl=hold.ttl) + RENEWAL_GRID  # if all else fails
                 if hold.failing_since is None:
                     together.append(hold)
+                    look_at = renew_at(now, believed_until=now + usable(hold.ttl, margin=hold.margin))
                 else:
                     env.clock.start(self._renew([hold]))
             with self._mutex:
-                self._put(hold)
+                self._put(hold, look_at=look_at)
         if together:
             env.clock.start(self._renew(together))
 
@@ -170,7 +166,7 @@ class Keeper:
                 operations.append(Renew(hold.key, hold.token, hold.ttl, number))
         if not asked:
             return
-        timeout = min(lease_call_timeout(env.timeout, ttl=hold.ttl) for hold in asked)
+        timeout = lease_call_timeout(env.timeout, ttl=min([hold.ttl for hold in asked]))
         outcomes: Sequence[Outcome]
         try:
             outcomes = await self._call(operations, timeout=timeout)
@@ -187,8 +183,7 @@ class Keeper:
 
     def _answered(self, hold: Hold, outcome: Outcome, *, asked_at: float) -> None:
         env = self._env
-        now = env.clock.now()
-        if isinstance(outcome, Held | Lost):
+        if isinstance(outcome, (Held, Lost)):
             apply_renewal(env, hold, outcome, asked_at=asked_at)
             hold.at_risk_told = False
             hold.renew_due = INF if _at_last(hold) else renew_at(asked_at, believed_until=hold.valid_until)
@@ -200,16 +195,33 @@ class Keeper:
                 env.tell("renewal_failed", hold.key, lock=hold.name, data={"error": type(outcome).__name__})
             if isinstance(outcome, StoreNotUsable):
                 lose(env, hold, "store_lost")
+            now = env.clock.now()
             hold.renew_due = retry_renewal_at(now, believed_until=hold.valid_until, chance=env.chance)
         if hold.ended is not None:
             self.discard(hold)
-        else:
-            self.moved(hold)
+        elif hold.renew_due < hold.due:  # else the loop looks at it in time anyway
+            self._enter(hold)
 
-    def _put(self, hold: Hold) -> None:
-        """Enter the hold at its next step, unless it stands there already."""
-        due = min(hold.valid_until, hold.renew_due, _at_risk_at(hold))
-        if due != hold.due:
+    def _enter(self, hold: Hold) -> None:
+        """Enter the hold at its next step, if it is still kept, and see that the loop wakes in time."""
+        with self._mutex:
+            if hold.keeper is not self:
+                return
+            self._put(hold)
+            wake = hold.due < self._wakes_at
+        if wake:
+            self._signal.set()
+
+    def _put(self, hold: Hold, *, look_at: float = INF) -> None:
+        """Enter the hold at its next step, unless the loop looks at it before that, and then puts it here again.
+
+        `look_at`: look no later than this. Where its next step will be once a renewal that is sent now has succeeded,
+        it is entered at once, and needs no second entry then.
+        """
+        due = min(hold.valid_until, hold.renew_due, look_at)
+        if hold.failing_since is not None:
+            due = min(due, _at_risk_at(hold))
+        if due < hold.due:
             hold.due = due
             self._serial += 1
             heappush(self._heap, (due, self._serial, weakref.ref(hold)))
@@ -221,10 +233,9 @@ class Keeper:
             due = bool(self._heap) and self._heap[0][0] <= now
             while due and self._heap and self._heap[0][0] <= now + RENEWAL_GRID:
                 hold = _current(heappop(self._heap))
-                if hold is None:
-                    continue
-                hold.due = INF
-                taken.append(hold)
+                if hold is not None:
+                    hold.due = INF
+                    taken.append(hold)
         return taken
 
     def _enter_fresh(self) -> None:

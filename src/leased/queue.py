@@ -68,11 +68,12 @@ class Lines:
             return len(line.places) if line is not None else 0
 
     def _free(self, key: str, owner: str) -> None:
-        self._reserved.pop((key, owner), None)
+        """The owner may ask again. Those who wait are told first: after an interrupt in between, this comes again."""
         if key in self._lines:
             for place in self._lines[key].places:
                 if place.owner == owner:
                     place.signal.set()
+        self._reserved.pop((key, owner), None)
 
     def _barred(self, place: Place) -> bool:
         """Whether another claim of the same owner is being asked, or its block runs, in this process."""
@@ -94,6 +95,7 @@ class Place:
     called = False
     _line: Line | None = None
     _reserves = False
+    _block: object | None = None  # for which the owner was reserved last
 
     def __init__(
         self,
@@ -189,9 +191,11 @@ class Place:
     def _end_reserving(self, block_of: object | None) -> None:
         """The claim is asked no more; the owner stays reserved for a block. The mutex is held."""
         if self._reserves and self.owner is not None:
+            found = self._lines._reserved.get((self.key, self.owner))
             if block_of is not None:
+                self._block = block_of  # noted first, for an interrupt may follow
                 self._lines._reserved[self.key, self.owner] = block_of
-            else:
+            elif found is self or (found is not None and found is self._block):  # else it was freed before an interrupt
                 self._lines._free(self.key, self.owner)
                 self._reserves = False
 

@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 from leased import context
+from leased.env import Env
 from leased.errors import LeaseDeadlineExceeded, LeasedError, LockDeadlock, LockNotHeld
 from leased.hold import Hold, lost_error
 from leased.model import LostReason
@@ -75,9 +76,10 @@ def being_left(scopes: Sequence[S], block: context.Block | None, *, key: str) ->
     return (own or lost or entered)[0]
 
 
-def end_quietly(hold: Hold, reason: LostReason) -> None:
-    """End a hold on purpose: it is lost here for this reason, and nobody keeps it any more."""
-    hold.end(reason)
+def hand_over(env: Env, hold: Hold) -> None:
+    """End a hold on purpose: it is lost here (`handed_over`), and nobody keeps it any more."""
+    if hold.end("handed_over"):
+        env.tell("handed_over", hold.key, lock=hold.name, data={"fencing_token": hold.fencing_token})
     if hold.keeper is not None:
         hold.keeper.discard(hold)
 

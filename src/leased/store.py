@@ -57,9 +57,9 @@ With `late`, or a `late` record, it also marks the token, whatever it found.
 
 `abandon(key, token)`: marks the token, always; if it holds the key, the key opens at once (no `hold_at_least`, no
 `lock_delay`). A lapsed record stays as it is. Afterwards this token holds nothing and is never granted. With `heard`
-nothing happens, and nothing is marked, if the token holds the key and the count is another one, or over: then somebody
+nothing happens, and nothing is marked, if the token holds the key and the count is a higher one, or over: then somebody
 else was told that it does. So of several that ask with one token, such as the replicas of a service, each can take back
-what it alone has heard of.
+what it alone can have heard of.
 
 | `force_release(key, fencing_token)` finds | answer | effect |
 | --- | --- | --- |
@@ -139,7 +139,7 @@ class Store(Protocol):
 
     async def abandon(self, key: str, token: str, *, heard: int | None = None, timeout: float) -> None:
         """Whatever became of this claim: it holds nothing now and is never granted later; with `heard`, unless it holds
-        the key and claims with its token were not answered `Held` exactly so often."""
+        the key and was renewed, or claims with its token were answered `Held` more often than that."""
         ...
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:

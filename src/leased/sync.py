@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from leased import engine
-from leased.checks import Duration, check_fencing_token, check_key, check_prefix
+from leased.checks import Duration, check_fencing_token, check_key, check_limit, check_prefix
 from leased.client import Client, PerProcess, make_target, reconnecting
 from leased.clocks import BlockingClock, step
 from leased.errors import LockNotHeld
@@ -88,14 +88,16 @@ class Locks:
         client = self._client()
         return step(client.store.status(check_key(key), timeout=client.env.timeout))
 
-    def list(self, prefix: str = "") -> builtins.list[Status]:
-        """All held and closed keys that begin with `prefix`, in the order of their bytes."""
-        client, prefix = self._client(), check_prefix(prefix)
+    def list(self, prefix: str = "", *, limit: int | None = None) -> builtins.list[Status]:
+        """All held and closed keys that begin with `prefix`, in the order of their bytes; with `limit` no more than the
+        first so many, for which no more is asked of the store."""
+        client, prefix, most = self._client(), check_prefix(prefix), check_limit(limit)
         found: list[Status] = []
         page: list[Status] | None = None
-        while page is None or page:
+        while (page is None or page) and (most is None or len(found) < most):
             after = page[-1].key if page else ""
-            page = step(client.store.list(prefix, after=after, limit=MAX_LIST_PAGE, timeout=client.env.timeout))
+            size = MAX_LIST_PAGE if most is None else min(MAX_LIST_PAGE, most - len(found))
+            page = step(client.store.list(prefix, after=after, limit=size, timeout=client.env.timeout))
             found += page
         return found
 
@@ -127,9 +129,7 @@ class Locks:
         if isinstance(outcome, Lost):
             error = lost_error(claim.key, outcome.reason)
             raise LockNotHeld(error.message, key=claim.key, reason=outcome.reason, hint="acquire it anew")
-        client.remember(outcome)
-        if renew:
-            client.keep(outcome, renewing=True)
+        client.remember(outcome, renewing=renew)
         return Handle(client, outcome, None, scoped=False)
 
     @property

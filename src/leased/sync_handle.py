@@ -20,8 +20,8 @@ from leased.recipe import Recipe, not_acquired
 from leased.scope import (
     NOTHING_TO_FREE,
     Cancel,
-    end_quietly,
     ending_error,
+    hand_over,
     note_release_problem,
     place_of,
     refuse_deadlock,
@@ -77,7 +77,7 @@ class Handle(HandleFacts):
         released any more. Raises `LockLost` or `LockNotHeld` if it is not held."""
         self.ensure_held()
         text = self.dump()
-        end_quietly(self._hold, "handed_over")
+        hand_over(self._client.env, self._hold)
         return text
 
     def on_lost(self, callback: Hook) -> None:
@@ -319,9 +319,7 @@ def acquire(
         if scope is not None:
             scope.handle = handle
         else:
-            client.remember(outcome)
-            if recipe.renew:
-                client.keep(outcome, renewing=True)
+            client.remember(outcome, renewing=bool(recipe.renew))
         return handle
     except BaseException:
         if isinstance(outcome, Hold):

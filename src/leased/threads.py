@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from leased.clocks import step
 from leased.keeper import Keeper
-from leased.observe import log
+from leased.observe import keeping, log
 from leased.store import Clock, Signal
 
 _WORKERS = 2
@@ -17,16 +17,17 @@ _IDLE = 10.0
 
 
 class Workers:
-    """At most two daemon threads that run what is submitted; they come when needed and go when idle."""
+    """At most two daemon threads that run what is submitted; they come when needed and go when idle. What none of them
+    has begun when they are closed is never run."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Coroutine[Any, Any, None]] = queue.SimpleQueue()
         self._threads = 0
         self._pending = 0
         self._closed = False
 
-    def submit(self, work: Callable[[], object]) -> None:
+    def submit(self, work: Coroutine[Any, Any, None]) -> None:
         """Run this soon, in one of the threads."""
         with self._mutex:
             self._pending += 1
@@ -44,10 +45,12 @@ class Workers:
     def close(self) -> None:
         """Let each thread end once it has nothing to do."""
         self._closed = True
+        self._discard()
         for _ in range(self._threads):
-            self.submit(lambda: None)
+            self.submit(_nothing())
 
     def _run(self) -> None:
+        keeping()
         while True:
             try:
                 work = self._work.get(timeout=_IDLE)
@@ -58,8 +61,8 @@ class Workers:
                         return
                 continue
             try:
-                work()
-            except Exception:  # noqa: BLE001 (whatever a store did, the thread and the other leases go on)
+                step(work)
+            except BaseException:  # noqa: BLE001 (whatever a store did, the thread and the other leases go on)
                 log.exception("a renewal failed in an unexpected way")
             finally:
                 with self._mutex:
@@ -67,7 +70,24 @@ class Workers:
                     over = self._closed
                     self._threads -= over
             if over:
+                if not self._threads:
+                    self._discard()
                 return
+
+    def _discard(self) -> None:
+        """Close what waits, or Python would warn of it."""
+        while True:
+            try:
+                work = self._work.get_nowait()
+            except queue.Empty:
+                return
+            work.close()
+            with self._mutex:
+                self._pending -= 1
+
+
+async def _nothing() -> None:
+    """What wakes a thread."""
 
 
 class KeeperClock:
@@ -95,13 +115,18 @@ class KeeperClock:
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in one of the workers."""
-        self._workers.submit(lambda: step(work))
+        self._workers.submit(work)
 
 
 def start_keeper(keeper: Keeper) -> None:
     """Run the keeper's loop in a daemon thread; it ends some time after the last lease. Where no thread can be started
     that is raised, and the next lease tries again."""
-    thread = threading.Thread(target=lambda: step(keeper.run()), name="leased-renewal", daemon=True)
+
+    def run() -> None:
+        keeping()
+        step(keeper.run())
+
+    thread = threading.Thread(target=run, name="leased-renewal", daemon=True)
     try:
         thread.start()
     except BaseException:

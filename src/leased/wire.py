@@ -30,7 +30,6 @@ from leased.model import (
     Released,
     Renew,
     Status,
-    read_metadata,
 )
 
 Body: TypeAlias = dict[str, Any]
@@ -60,14 +59,13 @@ def at_most(seconds: float) -> int:
 
 def instant(seconds: float) -> str:
     """An instant, given in seconds since the epoch, as text; for display only."""
-    second = math.floor(seconds)
-    more, part = divmod(round((seconds - second) * 1_000_000), 1_000_000)
-    return f"{_whole_second(second + more)}.{part // 1000:03d}Z"
+    minute, part = divmod(at_most(seconds), 60_000)
+    return f"{_whole_minute(minute)}:{part // 1000:02d}.{part % 1000:03d}Z"
 
 
 @lru_cache(maxsize=256)  # those that are shown at the same time are few
-def _whole_second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).isoformat()[:-6]
+def _whole_minute(minute: int) -> str:
+    return datetime.fromtimestamp(60 * minute, UTC).isoformat()[: -len(":00+00:00")]
 
 
 def name_of(operation: Operation) -> str:
@@ -259,7 +257,7 @@ def read_status(body: Body) -> Status:
         except ValueError:
             raise Unreadable(f"{name} {text!r} is no instant") from None
 
-    state = body.get("state")
+    state, metadata = body.get("state"), body.get("metadata")
     if state not in _STATES:
         raise Unreadable(f"state {state!r} is unknown")
     return Status(
@@ -273,7 +271,7 @@ def read_status(body: Body) -> Status:
         free_at=moment("freeAt"),
         fencing_token=None if body.get("fencingToken") is None else _whole(body, "fencingToken"),
         acquired_at=moment("acquiredAt"),
-        metadata=read_metadata(json.dumps(body.get("metadata") or {})),
+        metadata=metadata if isinstance(metadata, dict) else {},
         waiters=None if body.get("waiters") is None else _whole(body, "waiters"),
     )
 

@@ -72,6 +72,7 @@ class Cli:
             "PATH": os.environ["PATH"],
             "PYTHONDONTWRITEBYTECODE": "1",
             "TERM": "xterm",
+            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},  # the checkout under test
         }
         self.locks = leased.connect(self.url)
         self._started: list[subprocess.Popen[str]] = []

@@ -182,6 +182,18 @@ def test_no_service_is_no_answer(cli: Cli, service: tuple[World, Running]) -> No
     assert cli.run("config", "push", "rules.toml", "--url", "http://127.0.0.1:1").returncode == UNAVAILABLE
 
 
+def test_a_service_without_credentials_has_no_rules(cli: Cli) -> None:
+    """C3, V1: rules for a service that asks nobody who he is: said as such, with the next step, not as a wrong path."""
+    cli.path("rules.toml").write_text(RULES)
+    with running() as open_to_all:
+        for words in (["pull"], ["push", "rules.toml"], ["diff", "rules.toml"]):
+            done = cli.run("config", *words, "--url", open_to_all.url)
+            assert (done.returncode, done.stdout) == (USAGE, ""), words
+            assert "no access rules" in done.stderr, words
+            assert "leased serve --registry" in done.stderr, words
+            assert "openapi" not in done.stderr, words
+
+
 def test_both_are_in_the_help() -> None:
     """C3: the words are in the parser, and so in help, completion and reference."""
     parser = build()

@@ -85,13 +85,13 @@ def test_the_lease_is_renewed_as_long_as_the_command_runs(cli: Cli) -> None:
 
 def test_enforce_ends_the_command_before_its_fixed_lease_is_over(cli: Cli) -> None:
     """C1, H5: nothing is renewed; TERM and KILL come so that the command is over while the key is still held."""
-    run = cli.start("run", "job", "--enforce", "--ttl", "3", "--grace", "0.5", "--", cli.script("job", COUNTS_TERM))
+    run = cli.start("run", "job", "--enforce", "--ttl", "6", "--grace", "2", "--", cli.script("job", COUNTS_TERM))
     group = int(cli.wait_for("ready"))
     eventually(lambda: not group_members(group), "the group is gone")
-    assert run.wait(8) == LOST
+    assert run.wait(15) == LOST
     assert cli.wait_for("got") == "TERM\n"
     assert run.stderr is not None
-    assert "its 3.0 s are over (--enforce); the command was ended in time" in run.stderr.read()
+    assert "its 6.0 s are over (--enforce); the command was ended in time" in run.stderr.read()
     assert not cli.held("job")
 
 

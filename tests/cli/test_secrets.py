@@ -14,7 +14,7 @@ CANARY = "c4n4ry-s3cret"
 @pytest.mark.parametrize(
     "url",
     [
-        f"redis://user:{CANARY}@localhost:1/0",
+        f"redis://user:{CANARY}@localhost:1/0?leased_timeout=1",
         f"redis://:{CANARY}%40@localhost/0?leased_timeout=1",
         f"nosuch://u:{CANARY}@h/x?token={CANARY}",
         f"postgresql://h/db?password={CANARY}&sslmode=require",

@@ -1,6 +1,7 @@
 """The command line itself: help, version, mistakes, completion, and how little is loaded for it."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -28,6 +29,7 @@ def test_help_names_every_subcommand_and_exit_status(cli: Cli) -> None:
         "run",
         "status",
         "list",
+        "top",
         "acquire",
         "renew",
         "release",
@@ -37,7 +39,7 @@ def test_help_names_every_subcommand_and_exit_status(cli: Cli) -> None:
         "verify",
         "completion",
     ):
-        assert f"\n    {name}" in done.stdout
+        assert re.search(rf"^    {name}  +\w", done.stdout, re.MULTILINE), "each on one line with what it does"
     documented = {status for status, _ in EXIT_STATUSES}
     assert {str(kind.exit_status) for kind in every_error(LeasedError)} <= documented
     assert cli.run().stdout == done.stdout

@@ -137,12 +137,12 @@ MUTANTS = (
     ),
     Mutant(
         "an abandon takes back what was renewed",
-        "if heard is not None and (record.renewal or record.told != heard):",
-        "if heard is not None and record.told != heard:",
+        "if heard is not None and (record.renewal or record.told > heard):",
+        "if heard is not None and record.told > heard:",
     ),
     Mutant(
         "an abandon takes back what others were told",
-        "if heard is not None and (record.renewal or record.told != heard):",
+        "if heard is not None and (record.renewal or record.told > heard):",
         "if heard is not None and (record.renewal or record.told < heard):",
     ),
     Mutant(

@@ -4,8 +4,10 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
@@ -55,6 +57,29 @@ def make(store: str) -> FastAPI:
         await app.state.locks.force_release(lock.key)
         await asyncio.sleep(60)
         raise AssertionError(order_id)
+
+    @app.post("/threaded/{order_id}")
+    def threaded(order_id: str, lock: Annotated[aio.Handle, Depends(order)]) -> None:
+        app.state.begun.set()
+        assert app.state.cut_off.wait(30), order_id
+        try:
+            lock.ensure_held()
+            app.state.told.append("held")
+        except leased.LeasedError as error:
+            app.state.told.append(error.code)
+
+    @app.post("/plain/{order_id}")
+    def plain(order_id: str, told: str, lock: Annotated[aio.Handle, Depends(order)]) -> dict[str, Any]:
+        ends = Path(told)
+        while not ends.with_suffix(".go").exists():  # in a thread: the loop serves others meanwhile, and renews
+            time.sleep(0.01)
+        try:
+            lock.ensure_held()
+        except leased.LeasedError as error:
+            ends.write_text(error.code)
+            raise
+        ends.write_text("held")
+        return {"order": order_id, "fencingToken": lock.fencing_token, "current": leased.current_fencing_token()}
 
     return app
 

@@ -8,57 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
 import leased
+from tests.contrib.celery_workers import ROOT, Workers
 from tests.servers.process import Server
 from tests.until import until
 
-ROOT = Path(__file__).parents[2]
 Start: TypeAlias = Callable[..., Server]
-
-
-class Workers:
-    """A worker of one pool, the application to send tasks by, and what the tasks wrote."""
-
-    def __init__(self, server: Server, lines: Path, *, pool: str) -> None:
-        self.url = f"redis://{server.host}:{server.port}"
-        self._lines = lines
-        lines.touch()
-        command = [sys.executable, "-m", "celery", "-A", "tests.contrib.celery_app", "worker", "--pool", pool]
-        command += ["--concurrency", "4", "--loglevel", "WARNING", "--without-gossip", "--without-mingle"]
-        environment = {**os.environ, "TEST_REDIS": self.url, "TEST_LINES": str(lines), "PYTHONWARNINGS": ""}
-        self.program = subprocess.Popen(command, cwd=ROOT, env=environment)
-
-    def send(self, task: str, *args: Any) -> str:
-        """Send a task; its id."""
-        return str(self._app().send_task(f"tests.contrib.celery_app.{task}", args).id)
-
-    def result(self, task_id: str) -> Any:
-        """What a task gave, or raised."""
-        return self._app().AsyncResult(task_id).get(timeout=60)
-
-    def lines(self) -> list[list[str]]:
-        """What the tasks wrote."""
-        return [line.split() for line in self._lines.read_text().splitlines()]
-
-    def close(self) -> None:
-        """End the worker and its children."""
-        self.program.terminate()
-        try:
-            self.program.wait(20)
-        except subprocess.TimeoutExpired:
-            self.program.kill()
-            self.program.wait()
-
-    def _app(self) -> Any:
-        from celery import Celery  # type: ignore[import-untyped]
-
-        if not hasattr(self, "_made"):
-            self._made = Celery("tests", broker=f"{self.url}/7", backend=f"{self.url}/8")
-        return self._made
 
 
 @pytest.fixture(params=["prefork", "gevent"])
@@ -110,6 +69,62 @@ def test_a_task_that_is_delivered_again_takes_over_its_own_lease(private_valkey:
         assert begun[0][-1] != begun[1][-1]
         assert [line[0] for line in workers.lines()] == ["begin", "begin", "end"]
         assert token > 0
+    finally:
+        workers.close()
+
+
+def test_under_gevent_a_task_that_is_delivered_again_takes_over_its_own_lease(
+    private_valkey: Start, tmp_path: Path
+) -> None:
+    """P4, O1: the whole worker is killed, all of its greenlets with it; what the broker delivers to the next worker
+    takes over its lease."""
+    workers = Workers(private_valkey(), tmp_path / "lines", pool="gevent")
+    try:
+        task = workers.send("import_user", "ann", 0.5)
+        until(lambda: workers.lines(), what="the task has begun", seconds=60)
+        workers.program.kill()
+        workers.program.wait()
+        workers.deliver_again()
+        workers.start()
+        assert workers.result(task) > 0
+        begun = [line for line in workers.lines() if line[0] == "begin"]
+        assert {line[2] for line in begun} == {task}
+        assert len({line[-1] for line in begun}) == 2
+    finally:
+        workers.close()
+
+
+def test_a_worker_that_is_told_to_end_finishes_and_frees_its_keys(workers: Workers) -> None:
+    """P4: a warm shutdown waits for what runs; nothing is left held, and the next worker goes on with what is left."""
+    first = workers.send("import_user", "ann", 1.0)
+    until(lambda: workers.lines(), what="the task has begun", seconds=60)
+    second = workers.send("import_user", "ann", 0.0)
+    workers.program.terminate()
+    workers.program.wait(60)
+    assert workers.result(first) > 0
+    with leased.connect(f"{workers.url}/6") as locks:
+        assert not locks.status("import:ann").held
+    workers.start()
+    assert workers.result(second) > workers.result(first)
+
+
+def test_tasks_that_are_cancelled(private_valkey: Start, tmp_path: Path) -> None:
+    """P4: one that waits for its retry never runs and keeps nobody out; one that is killed in the middle keeps its key
+    for a ttl and no longer."""
+    workers = Workers(private_valkey(), tmp_path / "lines", pool="prefork")
+    try:
+        running = workers.send("import_user", "ann", 60.0)
+        until(lambda: workers.lines(), what="the task has begun", seconds=60)
+        waiting, patient = workers.send("import_user", "ann"), workers.send("import_user", "ann")
+        workers.revoke(waiting)
+        with pytest.raises(Exception, match="revoked"):
+            workers.result(waiting)
+        workers.revoke(running, signal_name="SIGKILL")
+        with pytest.raises(Exception, match=r"terminated|revoked|SIGKILL"):
+            workers.result(running)
+        assert workers.result(patient) > 0
+        begun = [line[2] for line in workers.lines() if line[0] == "begin"]
+        assert begun == [running, patient]
     finally:
         workers.close()
 

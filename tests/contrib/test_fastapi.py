@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,6 +18,8 @@ from typing import Any, TypeAlias
 import pytest
 
 import leased
+from leased import aio
+from tests.contrib.fastapi_app import make
 from tests.servers.ports import Port
 from tests.until import until
 
@@ -35,7 +39,7 @@ class Application:
         self.program = subprocess.Popen(command, cwd=ROOT)
         stack.callback(self.program.wait)
         stack.callback(self.program.kill)
-        until(self._answers, what="the application listens")
+        until(self._answers, what="the application listens", seconds=60.0)
 
     def _answers(self) -> bool:
         try:
@@ -104,6 +108,73 @@ def test_a_store_that_does_not_answer_is_a_503() -> None:
         assert "127.0.0.1" not in str(body)
 
 
+def test_a_client_that_goes_away_leaves_nothing_held(application: Application) -> None:
+    """P4: uvicorn lets the handler finish; its key is held as long as it works, and free when it has ended. Whoever
+    went away while waiting for the key keeps nobody out either."""
+    with leased.connect(application.store) as locks:
+        gone = http.client.HTTPConnection("127.0.0.1", application.port, timeout=60)
+        gone.request("POST", "/orders/7?seconds=1.0")
+        until(lambda: locks.status("order:7").held, what="the request has the key")
+        gone.close()
+        waiting = http.client.HTTPConnection("127.0.0.1", application.port, timeout=60)
+        waiting.request("POST", "/patient/7")
+        waiting.close()
+        assert locks.status("order:7").held
+        assert application.ask("/orders/7?seconds=0")[0] == 409
+        until(lambda: not locks.status("order:7").held, what="the handler has ended")
+        assert application.ask("/orders/7?seconds=0")[0] == 200
+
+
+def test_a_plain_handler_holds_the_key_while_its_thread_works(application: Application, tmp_path: Path) -> None:
+    """P4: a `def` handler, in a thread of the server: longer than its lease, which is renewed, with handle and fencing
+    token; others are refused meanwhile, and served when it has ended."""
+    told = tmp_path / "told"
+    with ThreadPoolExecutor() as pool, leased.connect(application.store) as locks:
+        first = pool.submit(application.ask, f"/plain/7?told={told}")
+        until(lambda: locks.status("order:7").held, what="the handler has the key")
+        token = locks.status("order:7").fencing_token
+        with pytest.raises(leased.LockTimeout):
+            locks.lock("order:7", wait=2.5).acquire()
+        assert application.ask("/orders/7?seconds=0")[0] == 409
+        told.with_suffix(".go").touch()
+        status, body, _ = first.result()
+        assert (status, told.read_text()) == (200, "held")
+        assert body == {"order": "7", "fencingToken": token, "current": token}
+        until(lambda: locks.status("order:7").state == "free", what="it is released")
+        assert application.ask("/orders/7?seconds=0")[1]["fencingToken"] > token
+
+
+def test_a_plain_handler_whose_client_goes_away(application: Application, tmp_path: Path) -> None:
+    """P4: the server lets the thread work on: the key is held until it has ended, and then free."""
+    told = tmp_path / "told"
+    with leased.connect(application.store) as locks:
+        gone = http.client.HTTPConnection("127.0.0.1", application.port, timeout=60)
+        gone.request("POST", f"/plain/7?told={told}")
+        until(lambda: locks.status("order:7").held, what="the handler has the key")
+        gone.close()
+        with pytest.raises(leased.LockTimeout):
+            locks.lock("order:7", wait=2.5).acquire()
+        told.with_suffix(".go").touch()
+        until(lambda: locks.status("order:7").state == "free", what="it is released")
+        assert told.read_text() == "held"
+
+
+def test_a_plain_handler_whose_lease_is_lost(application: Application, tmp_path: Path) -> None:
+    """H3: the client is told at once; nobody can stop the thread, which finds out by `ensure_held` before it writes."""
+    told = tmp_path / "told"
+    with ThreadPoolExecutor() as pool, leased.connect(application.store) as locks:
+        first = pool.submit(application.ask, f"/plain/7?told={told}")
+        until(lambda: locks.status("order:7").held, what="the handler has the key")
+        assert locks.force_release("order:7")
+        with locks.lock("order:7", ttl=60, wait=5):
+            status, body, _ = first.result()
+            assert (status, body["code"], told.exists()) == (500, "LOCK_LOST", False)
+            told.with_suffix(".go").touch()
+            until(told.exists, what="the handler has looked")
+            until(told.read_text, what="it has said so")
+            assert told.read_text() == "LOCK_LOST"
+
+
 def test_an_application_that_is_killed_frees_its_keys_with_the_ttl(application: Application) -> None:
     """S3: whoever is killed in the middle of a request blocks the order for a ttl, and no longer."""
     with ThreadPoolExecutor() as pool, leased.connect(application.store) as locks:
@@ -114,3 +185,34 @@ def test_an_application_that_is_killed_frees_its_keys_with_the_ttl(application: 
             broken.result()
         with locks.lock("order:7", wait=30):
             pass
+
+
+def test_a_handler_in_a_thread_whose_request_is_cut_off(tmp_path: Path) -> None:
+    """H3: nobody can stop a thread: where the request's task is cancelled the key is freed, and `ensure_held` tells
+    the handler that works on."""
+    store = f"sqlite:{tmp_path / 'locks.db'}"
+    app = make(store)
+    state = app.state
+    state.begun, state.cut_off, state.told = threading.Event(), threading.Event(), []
+    scope = {"type": "http", "method": "POST", "path": "/threaded/7", "headers": [], "query_string": b""}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(_: Any) -> None:
+        raise AssertionError
+
+    async def main() -> None:
+        async with aio.connect(store) as state.locks:
+            request = asyncio.create_task(app(scope, receive, send))
+            await asyncio.to_thread(state.begun.wait, 30)
+            assert (await state.locks.status("order:7")).held
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+            assert not (await state.locks.status("order:7")).held
+            state.cut_off.set()
+            await asyncio.to_thread(until, lambda: state.told, what="the handler has looked")
+
+    asyncio.run(main())
+    assert state.told == ["LOCK_NOT_HELD"]

@@ -10,6 +10,7 @@ PAGES = (
     [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     + sorted((ROOT / "docs").rglob("*.md"))
     + sorted((ROOT / "changes").rglob("*.md"))
+    + sorted((ROOT / "examples").rglob("*.md"))
 )
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from leased import engine
 from leased.errors import AccessDenied, RateLimited, StoreNotUsable, StoreUnavailable
 from leased.hold import Hold
 from leased.model import Claim, Contended, Held
@@ -245,6 +246,46 @@ def test_a_callers_own_token_is_abandoned_when_its_acquire_is_cancelled() -> Non
     rig.pass_time(1)
     assert isinstance(task.error, Cancelled)
     assert not rig.held()
+
+
+def test_a_cancelled_repeat_with_a_held_token_takes_nothing_away() -> None:
+    """SAFE1, O5: somebody asks again with the token of a hold and is cancelled before or after he is answered: the hold
+    is not ended early, for it believes in what it was told."""
+    for renewed, answered in ((False, False), (True, False), (False, True), (True, True)):
+        rig = Rig()
+        claim = claim_on(ttl=10)
+        first = rig.run(rig.acquire(claim, brought=True), until=rig.timeline.now)
+        if renewed:
+            rig.run(engine.renew(rig.store, rig.env, first), until=rig.timeline.now)
+        if answered:
+            second = rig.run(rig.acquire(claim, brought=True), until=rig.timeline.now)
+            rig.run(engine.drop(rig.store, rig.env, second, claim), until=1)
+        else:
+            rig.store.delay_answer("acquire", 60)
+            task = rig.start(rig.acquire(claim, wait=90, brought=True))
+            rig.pass_time(0.5)
+            task.cancel()
+            rig.pass_time(0.5)
+            assert isinstance(task.error, Cancelled)
+        assert rig.asked("abandon")
+        assert rig.held(), f"renewed: {renewed}, answered: {answered}"
+
+
+def test_a_cancelled_acquire_of_a_callers_own_token_hands_back_all_its_attempts() -> None:
+    """SAFE11, O6: attempts of one acquire were answered unheard, and another is on its way: nothing is held afterwards,
+    whether that one arrives or not."""
+    for arrives in (True, False):
+        rig = Rig(timeout=1.0)
+        rig.store.lose_answer("acquire", times=2)
+        task = rig.start(rig.acquire(claim_on(ttl=100), wait=90, brought=True))
+        rig.pass_time(0.0)
+        (rig.store.delay_answer if arrives else rig.store.delay)("acquire", 60)
+        rig.pass_time(0.5)
+        assert len(rig.asked("acquire")) == 3
+        assert rig.held()
+        task.cancel()
+        rig.pass_time(1)
+        assert not rig.held(), f"arrives: {arrives}"
 
 
 def test_a_cancelled_wait_hands_back_what_was_on_its_way() -> None:

@@ -135,6 +135,25 @@ def test_release_that_is_cancelled_is_still_made() -> None:
     assert isinstance(task.error, Cancelled)
     assert not rig.held()
     assert freed(rig, hold) == Released("already_released")
+    assert [event.data for event in rig.told("released")] == [{"fencing_token": hold.fencing_token}]
+
+
+@pytest.mark.parametrize(("fault", "told"), [("fails", "release_failed"), ("late", "lost")])
+def test_a_cancelled_release_that_frees_nothing_is_told_too(fault: str, told: str) -> None:
+    """P3: whoever counts holds learns of the end of this one, though its caller has gone."""
+    rig = Rig()
+    hold = rig.granted(ttl=0.4)
+    rig.store.delay("release", 0.3)
+    task = rig.start(release(rig.store, rig.env, hold))
+    rig.pass_time(0.1)
+    task.cancel()
+    if fault == "fails":
+        rig.store.fail("release", StoreNotUsable("gone"), times=9)
+    else:
+        rig.store.delay("release", 0.5)
+    rig.pass_time(2)
+    assert [event.data["fencing_token"] for event in rig.told(told)] == [hold.fencing_token]
+    assert not rig.told("released")
 
 
 def renewed(rig: Rig, hold: Hold, ttl: float | None = None) -> Renewed:

@@ -292,3 +292,32 @@ def test_a_grant_whose_caller_has_gone_is_dropped_whole() -> None:
     assert hold.ended == "released"
     assert not rig.held()
     assert isinstance(rig.run(rig.acquire(claim_on(owner="run-7")), until=rig.timeline.now), Hold)
+
+
+def test_how_long_a_refusal_took_is_told() -> None:
+    """P3: `contended` and `rejected` say how long they waited, as `acquired` does."""
+    rig = Rig()
+    rig.occupied(ttl=1_000)
+    rig.run(rig.acquire(claim_on()))
+    rig.run(rig.acquire(claim_on(), wait=7.3))
+    assert [event.name for event in rig.events] == ["contended", "rejected"]
+    assert [event.data for event in rig.events] == [{"waited": 0.0}, {"waited": pytest.approx(7.3, abs=1e-3)}]
+
+
+def test_an_acquire_that_ends_in_an_error_is_told() -> None:
+    """P3: once, with the error's class and how long it took; one that was cancelled has not failed."""
+    rig = Rig()
+    rig.store.hang("acquire")
+    with pytest.raises(StoreUnavailable):
+        rig.run(rig.acquire(claim_on(), wait=3, name="nightly"))
+    (event,) = rig.events
+    assert (event.name, event.key, event.lock) == ("acquire_failed", "k", "nightly")
+    assert event.data["error"] == "StoreUnavailable"
+    assert event.data["waited"] >= 3
+    rig.events.clear()
+    task = rig.start(rig.acquire(claim_on(), wait=60))
+    rig.pass_time(1)
+    task.cancel()
+    rig.pass_time(60)
+    assert task.done
+    assert rig.events == []

@@ -331,6 +331,21 @@ def test_a_manual_renewal_moves_the_next_step() -> None:
     assert len(rig.asked("renew")) >= 8
 
 
+def test_a_lease_that_is_cut_to_less_than_a_nap_wakes_the_loop() -> None:
+    """H2, L5: a kept hold is shortened by hand to end before the loop would look again: the loss is told in time."""
+    from leased.engine import renew
+
+    rig = Rig()
+    hold = rig.granted(ttl=60)
+    rig.keep(hold, renewing=False)
+    rig.pass_time(0.5)
+    assert rig.run(renew(rig.store, rig.env, hold, ttl=0.3), until=rig.timeline.now)
+    noticed: list[float] = []
+    hold.lost_hooks.append(lambda: noticed.append(rig.clock.now()))
+    rig.pass_time(0.4)
+    assert noticed == [pytest.approx(hold.valid_until, abs=1e-3)]
+
+
 def test_belief_never_outlives_the_store_with_slow_renewals() -> None:
     """C072, M5: with answers that take up to 2 s in either direction the local deadline is never after the store's."""
     rig = Rig()
@@ -341,7 +356,7 @@ def test_belief_never_outlives_the_store_with_slow_renewals() -> None:
         rig.store.delay("renew", 2 * chance.random())
         rig.store.delay_answer("renew", 2 * chance.random())
         rig.pass_time(0.5)
-        record = rig.memory._records.get("k")
+        record = rig.memory._find("k")
         assert record is not None
         assert hold.valid_until <= record.expires_at
     assert isinstance(hold, Hold)

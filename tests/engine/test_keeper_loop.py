@@ -264,6 +264,20 @@ def test_a_lease_costs_no_more_where_there_are_many(monkeypatch: pytest.MonkeyPa
     assert len(looks) <= 10_000
 
 
+def test_renewals_that_succeed_leave_no_stale_entries() -> None:
+    """However often leases of different lengths are renewed, each has one entry; but for rounding, nothing stale is
+    sifted through."""
+    rig = Rig()
+    holds = [rig.granted(f"k{n:02}", ttl=2 + n) for n in range(40)]
+    for hold in holds:
+        rig.keep(hold)
+    for _ in range(120):
+        rig.pass_time(0.5)
+        assert entries(rig) <= 1.1 * len(holds)
+    assert len(rig.asked("renew")) > 5 * len(holds)
+    assert [hold.lost_reason(rig.clock.now()) for hold in holds] == [None] * len(holds)
+
+
 def test_leases_that_stay_are_noticed_in_time_whatever_went() -> None:
     """H2: many leases are discarded in any order; each that stays is noticed at its own deadline."""
     rig = Rig()

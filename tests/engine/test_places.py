@@ -1,5 +1,6 @@
 """Places in the line: what leaving undoes, what a late or failed watch does, and what waiting costs."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from leased.model import Contended
 from leased.queue import Place
 from leased.timeline import Task
 from tests.engine.rig import Rig, claim_on
+from tests.faces.interrupts import Interrupts
 
 
 def waiter(rig: Rig, *, wait: float = 600.0, **how: Any) -> Task:
@@ -44,6 +46,27 @@ def test_leaving_again_frees_nobody_elses_reservation() -> None:
     assert second.may_ask() is True
     first.leave()
     assert place_in(rig, waiting=False, owner="run-7").may_ask() is False
+
+
+def test_an_interrupt_as_one_leaves_frees_nobody_elses_reservation() -> None:
+    """O1, L12: wherever an interrupt strikes who leaves, he leaves again, and by then another claim of the owner may be
+    asking: that one keeps the owner to itself, and if nobody took it, the owner is free."""
+    for taken, waiting in ((True, False), (False, False), (True, True), (False, True)):
+        at, struck = 0, True
+        while struck:
+            rig = Rig()
+            first = place_in(rig, waiting=waiting, owner="run-7")
+            assert first.may_ask() is True
+            interrupts = Interrupts(at=at)
+            with suppress(KeyboardInterrupt):
+                interrupts.run(first.leave)
+            struck, at = interrupts.struck, at + 1
+            second = place_in(rig, waiting=False, owner="run-7")
+            free = taken and second.may_ask()
+            first.leave()
+            assert place_in(rig, waiting=False, owner="run-7").may_ask() is not free, interrupts.where
+            assert rig.env.lines.waiting("k") == 0
+        assert at > 4
 
 
 def test_leaving_again_leaves_a_newer_line_alone() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import leased
-from leased import LockNotAcquired, LockTimeout, Status
+from leased import InvalidRequest, LockNotAcquired, LockTimeout, Status
 from tests.faces.world import World, block, done
 
 
@@ -160,6 +160,10 @@ async def test_a_list_is_complete_and_exact(world: World, monkeypatch: pytest.Mo
     assert everything == sorted(everything, key=str.encode)
     assert len(everything) == 10
     assert await done(world.locks.list("nothing")) == []
+    for limit in (1, 2, 3, 6, 7):
+        assert [status.key for status in await done(world.locks.list("job", limit=limit))] == found[:limit]
+    with pytest.raises(InvalidRequest, match="a limit is a whole number from 1, not 0"):
+        await done(world.locks.list(limit=0))
 
 
 async def test_keys_are_compared_byte_for_byte(world: World) -> None:

@@ -227,7 +227,8 @@ def test_the_memory_store_keeps_no_token() -> None:
     """M3, SEC2: what the store keeps is the SHA-256 of the token, nothing from which it can be read."""
     world = World(face=_face())
     handle = world.locks.lock("k").acquire()
-    record = world.memory._records["k"]
+    record = world.memory._find("k")
+    assert record is not None
     kept = repr([getattr(record, name) for name in record.__slots__])
     assert handle.token not in kept
     handle.release()

@@ -17,7 +17,7 @@ import redis.asyncio
 
 from leased.fences.http import fencing_headers, raise_if_stale
 from leased.fences.redis import AsyncRedisGuard, RedisGuard
-from leased.fences.s3 import guarded_get, guarded_put
+from leased.fences.s3 import guarded_get, guarded_put, guarded_read
 from leased.fences.sql import Database, GuardTable, guarded_update
 from leased.fences.sqlalchemy import guarded_update as guarded_update_orm
 from leased.fences.sqlalchemy import guarded_update_async
@@ -36,6 +36,10 @@ class Place(Protocol):
 
     def read(self) -> int | None:
         """What is written there."""
+        ...
+
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """What is written there, with the guard raised: nobody with a lower token writes from then on."""
         ...
 
     def close(self) -> None:
@@ -88,9 +92,13 @@ class Row:
     def read(self) -> int | None:
         """See `Place`."""
         with self._transaction() as cursor:
-            cursor.execute("SELECT total FROM report")
-            ((total,),) = cursor.fetchall()
-        return None if total is None else int(total)
+            return _total(cursor)
+
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        with self._transaction() as cursor:
+            guarded_update(cursor, "report", values={}, where={"day": "monday"}, fencing_token=fencing_token)
+            return _total(cursor)
 
     def close(self) -> None:
         """See `Place`."""
@@ -120,6 +128,18 @@ class Guarded(Row):
             cursor.execute(f"UPDATE report SET total = {int(number)} WHERE day = 'monday'")
         return True
 
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        with self._transaction() as cursor:
+            GUARDS.check(cursor, "report of monday", fencing_token=fencing_token)
+            return _total(cursor)
+
+
+def _total(cursor: Any) -> int | None:
+    cursor.execute("SELECT total FROM report")
+    ((total,),) = cursor.fetchall()
+    return None if total is None else int(total)
+
 
 class Orm:
     """The row, over SQLAlchemy."""
@@ -142,6 +162,14 @@ class Orm:
         with self._engine.connect() as connection:
             return connection.execute(self._report.select()).scalar()
 
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        with self._engine.begin() as connection:
+            guarded_update_orm(
+                connection, self._report.update(), column=self._report.token, fencing_token=fencing_token
+            )
+            return connection.execute(self._report.select()).scalar()
+
     def close(self) -> None:
         """See `Place`."""
         self._engine.dispose()
@@ -154,7 +182,7 @@ class AsyncOrm:
         from sqlalchemy.ext.asyncio import create_async_engine
 
         self._runner = asyncio.Runner()
-        self._engine = create_async_engine(engine_url(url))
+        self._engine = create_async_engine(engine_url(url).replace("pymysql", "asyncmy"))
         self._report = Report()
 
     def write(self, number: int, *, fencing_token: int | None) -> bool:
@@ -177,6 +205,18 @@ class AsyncOrm:
 
         return self._runner.run(select())
 
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+
+        async def both() -> int | None:
+            async with self._engine.begin() as connection:
+                await guarded_update_async(
+                    connection, self._report.update(), column=self._report.token, fencing_token=fencing_token
+                )
+                return (await connection.execute(self._report.select())).scalar()
+
+        return self._runner.run(both())
+
     def close(self) -> None:
         """See `Place`."""
         self._runner.run(self._engine.dispose())
@@ -197,6 +237,11 @@ class Redis:
     def read(self) -> int | None:
         """See `Place`."""
         found: Any = self._client.get("{report}")
+        return None if found is None else int(found)
+
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        found = self._guard.write("GET", "{report}", fencing_token=fencing_token)
         return None if found is None else int(found)
 
     def close(self) -> None:
@@ -225,6 +270,11 @@ class AsyncRedis:
         found = self._runner.run(get())
         return None if found is None else int(found)
 
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        found = self._runner.run(self._guard.write("GET", "{report}", fencing_token=fencing_token))
+        return None if found is None else int(found)
+
     def close(self) -> None:
         """See `Place`."""
         self._runner.run(self._client.aclose())
@@ -245,6 +295,11 @@ class Bucket:
     def read(self) -> int | None:
         """See `Place`."""
         found = guarded_get(self.client, bucket="reports", key="monday")
+        return None if found is None else int(found["Body"].read())
+
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        found = guarded_read(self.client, bucket="reports", key="monday", fencing_token=fencing_token)
         return None if found is None else int(found["Body"].read())
 
     def close(self) -> None:
@@ -297,6 +352,13 @@ class Service:
         total: int | None = json.loads(self._ask("GET", b"", {})[1])["total"]
         return total
 
+    def look(self, *, fencing_token: int | None) -> int | None:
+        """See `Place`."""
+        status, body = self._ask("POST", b"", fencing_headers(fencing_token))
+        raise_if_stale(status, body)
+        total: int | None = json.loads(body)["total"]
+        return total
+
     def close(self) -> None:
         """See `Place`."""
         self._connection.close()
@@ -320,9 +382,10 @@ class Report:
         self.table = sqlalchemy.table("report", *columns)
         self.token = self.table.c.fencing_token
 
-    def update(self, number: int) -> Any:
-        """What writes the number of Monday."""
-        return self.table.update().where(self.table.c.day == "monday").values(total=number)
+    def update(self, number: int | None = None) -> Any:
+        """What writes the number of Monday, or only the token that is guarded by."""
+        statement = self.table.update().where(self.table.c.day == "monday")
+        return statement if number is None else statement.values(total=number)
 
     def select(self) -> Any:
         """What reads it."""
@@ -340,6 +403,7 @@ KINDS: dict[str, tuple[Callable[[str], Place], str]] = {
     "mysql row": (Row, "mysql"),
     "mysql guard": (Guarded, "mysql"),
     "mysql sqlalchemy": (Orm, "mysql"),
+    "mysql sqlalchemy async": (AsyncOrm, "mysql"),
     "redis": (Redis, "redis"),
     "redis async": (AsyncRedis, "redis"),
     "s3": (Bucket, "s3"),

@@ -34,12 +34,24 @@ def make(path: str) -> Starlette:
             )
         return JSONResponse({"written": found})
 
+    async def look(request: Request) -> JSONResponse:
+        with closing(sqlite3.connect(path, timeout=30)) as database, database:
+            token, where = fencing_token_of(request.scope), {"day": "monday"}
+            guarded_update(database.cursor(), "report", values={}, where=where, fencing_token=token)
+            ((total,),) = database.execute("SELECT total FROM report")
+        return JSONResponse({"total": total})
+
     async def read(request: Request) -> JSONResponse:
         with closing(sqlite3.connect(path, timeout=30)) as database:
             ((total,),) = database.execute("SELECT total FROM report")
         return JSONResponse({"total": total})
 
-    app = Starlette(routes=[Route("/report", write, methods=["PUT"]), Route("/report", read)])
+    routes = [
+        Route("/report", write, methods=["PUT"]),
+        Route("/report", look, methods=["POST"]),
+        Route("/report", read),
+    ]
+    app = Starlette(routes=routes)
     app.add_middleware(FencingTokenMiddleware)
     return app
 

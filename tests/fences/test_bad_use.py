@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import redis
 import sqlalchemy
+from botocore.exceptions import ClientError, ParamValidationError  # type: ignore[import-untyped]
 
 from leased.errors import InvalidRequest, StaleFencingToken, StoreUnavailable
 from leased.fences.redis import RedisGuard
-from leased.fences.s3 import guarded_get, guarded_put
+from leased.fences.s3 import guarded_get, guarded_put, guarded_read
 from leased.fences.sql import Database, GuardTable, guarded_update
 from leased.fences.sqlalchemy import guarded_update as guarded_update_orm
 from tests.fences import places
@@ -55,6 +56,18 @@ def test_names_that_are_not_plain(database: sqlite3.Connection, name: Any) -> No
     assert database.execute("SELECT total FROM report").fetchall() == [(0,), (0,)]
 
 
+def test_a_connection_is_no_cursor(database: sqlite3.Connection) -> None:
+    """Said before anything is written, and with what to pass instead."""
+    given: dict[str, Any] = {"values": {"total": 1}, "where": {"day": "monday"}, "fencing_token": 7}
+    not_cursors: tuple[Any, ...] = (database, None, "cursor")
+    for wrong in not_cursors:
+        with pytest.raises(InvalidRequest, match=r"connection\.cursor\(\)"):
+            guarded_update(wrong, "report", **given)
+        with pytest.raises(InvalidRequest, match=r"connection\.cursor\(\)"):
+            GuardTable().check(wrong, "thing", fencing_token=7, database="sqlite")
+    assert database.execute("SELECT total FROM report").fetchall() == [(0,), (0,)]
+
+
 def test_values_are_never_part_of_a_statement(database: sqlite3.Connection) -> None:
     """What looks like SQL is a value like any other."""
     evil = "x' OR 1=1 --"
@@ -68,7 +81,7 @@ def test_an_update_has_to_mean_one_row(database: sqlite3.Connection) -> None:
     cursor = database.cursor()
     with pytest.raises(InvalidRequest, match="needs `where`"):
         guarded_update(cursor, "report", values={"total": 1}, where={}, fencing_token=7)
-    with pytest.raises(InvalidRequest, match="met 2 rows"):
+    with pytest.raises(InvalidRequest, match="several rows"):
         guarded_update(cursor, "report", values={"total": 1}, where={"total": 0}, fencing_token=7)
     database.rollback()
     assert database.execute("SELECT total FROM report").fetchall() == [(0,), (0,)]
@@ -122,6 +135,34 @@ def test_a_guard_outside_of_a_transaction(tmp_path: Any, postgres_server: Server
             guards.check(cursor, "thing", fencing_token=7)
             cursor.execute("ROLLBACK")
             cursor.execute(f"DROP TABLE {guards.name}")
+
+
+@pytest.mark.parametrize("option", ["Profile", "role_arn", "assume_role", "Token"])
+def test_options_that_the_storage_does_not_know(bucket: Any, option: str) -> None:
+    """F1: who writes is the client's matter, which was made by the caller: an option that `put_object` does not have is
+    refused, and nothing is written."""
+    with pytest.raises(ParamValidationError, match=option):
+        guarded_put(bucket, bucket="races", key="key", body=b"x", fencing_token=7, **{option: "other"})
+    assert guarded_get(bucket, bucket="races", key="key") is None
+    with pytest.raises(TypeError, match="Key"):
+        guarded_put(bucket, bucket="races", key="key", body=b"x", fencing_token=7, Key="other")
+
+
+def test_a_guarded_read_of_objects_that_others_write_meanwhile(bucket: Any) -> None:
+    """F1: what it gives is what is there once the guard is raised, and the data stays; others that keep coming first
+    end it."""
+    asked: dict[str, Any] = {"bucket": "races", "key": "key"}
+    assert guarded_read(Racing(bucket, 1), fencing_token=7, **asked)["Body"].read() == b"theirs"
+    assert data_of(bucket) == b"theirs"
+    guarded_put(bucket, body=b"ours", fencing_token=7, **asked)
+    assert guarded_read(Unheard(bucket), fencing_token=9, **asked)["Body"].read() == b"ours"
+    with pytest.raises(StaleFencingToken):
+        guarded_put(bucket, body=b"late", fencing_token=8, **asked)
+    assert len(bucket.list_objects_v2(Bucket="races")["Contents"]) == 2
+    places.empty(bucket, "races")
+    with pytest.raises(StoreUnavailable, match="10 times in between"):
+        guarded_read(Racing(bucket, 100), fencing_token=7, **asked)
+    assert data_of(bucket) == b"theirs"
 
 
 @pytest.mark.parametrize("thing", ["", "x" * 256, None, 7])
@@ -196,6 +237,63 @@ def test_objects_that_others_write_meanwhile(bucket: Any) -> None:
     assert len(bucket.list_objects_v2(Bucket="races")["Contents"]) == 2
 
 
+class Unheard(Racing):
+    """An S3 client whose first pointer is written, and its answer lost; then `fails` is raised, or what botocore makes
+    of its own second try. `meanwhile` happens in between."""
+
+    def __init__(self, client: Any, *, fails: BaseException | None = None, meanwhile: Any = None) -> None:
+        super().__init__(client, 0)
+        self._fails, self._meanwhile, self._lost = fails, meanwhile, False
+
+    def put_object(self, **asked: Any) -> Any:
+        """Write, and lose the answer."""
+        answer = self._client.put_object(**asked)
+        if self._lost or asked["Key"] != "key":
+            return answer
+        self._lost = True
+        if self._meanwhile is not None:
+            self._meanwhile()
+        if self._fails is not None:
+            raise self._fails
+        told: Any = {"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": {"RetryAttempts": 1}}
+        raise ClientError(told, "PutObject")
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_a_pointer_whose_answer_was_lost(bucket: Any, before: bytes | None) -> None:
+    """F1: the pointer was written, and what was heard is that of a second try: it is ours, so its data stays, and the
+    data before it goes."""
+    if before is not None:
+        guarded_put(bucket, bucket="races", key="key", body=before, fencing_token=3)
+    name = guarded_put(Unheard(bucket), bucket="races", key="key", body=b"ours", fencing_token=7)
+    assert data_of(bucket) == b"ours"
+    assert {one["Key"] for one in bucket.list_objects_v2(Bucket="races")["Contents"]} == {"key", name}
+
+
+@pytest.mark.parametrize("fails", [ConnectionError("reset"), KeyboardInterrupt()])
+def test_a_pointer_of_which_nobody_knows(bucket: Any, fails: BaseException) -> None:
+    """F1: nobody can tell whether the pointer was written: what it may lead to is not deleted."""
+    guarded_put(bucket, bucket="races", key="key", body=b"before", fencing_token=3)
+    with pytest.raises(type(fails)):
+        guarded_put(Unheard(bucket, fails=fails), bucket="races", key="key", body=b"ours", fencing_token=7)
+    assert data_of(bucket) == b"ours"
+    assert guarded_put(bucket, bucket="races", key="key", body=b"again", fencing_token=7)
+    assert data_of(bucket) == b"again"
+
+
+def test_a_pointer_whose_answer_was_lost_and_that_was_replaced(bucket: Any) -> None:
+    """F1: the same lease has written over it meanwhile, and deleted our data maybe: no pointer leads there again."""
+
+    def meanwhile() -> None:
+        guarded_put(bucket, bucket="races", key="key", body=b"second", fencing_token=7)
+
+    client = Unheard(bucket, meanwhile=meanwhile)
+    with pytest.raises(StoreUnavailable, match="nobody knows") as caught:
+        guarded_put(client, bucket="races", key="key", body=b"first", fencing_token=7)
+    assert caught.value.applied is None
+    assert data_of(bucket) == b"second"
+
+
 def test_the_same_bytes_of_another_lease(bucket: Any) -> None:
     """F1: a later lease has written the very bytes that an earlier one compared, so that ETags tell nothing: the late
     write is refused all the same."""
@@ -240,21 +338,6 @@ def test_a_database_that_keeps_the_row_as_it_is(database: sqlite3.Connection) ->
     with pytest.raises(StoreUnavailable, match="did not write") as caught:
         guarded_update(database.cursor(), "report", values={"total": 1}, where={"day": "monday"}, fencing_token=5)
     assert caught.value.applied is False
-
-
-def test_a_cursor_that_does_not_count(postgres_server: Server) -> None:
-    """In psycopg's pipeline mode rows are not counted yet: what was written is looked at instead."""
-    name = f"report_{secrets.token_hex(4)}"
-    with closing(places.connect(postgres_server.url)) as connection:
-        connection.execute(f"CREATE TABLE {name} (day TEXT PRIMARY KEY, total INT, fencing_token BIGINT)")
-        connection.execute(f"INSERT INTO {name} VALUES ('monday', 0, 9)")
-        asked: dict[str, Any] = {"values": {"total": 1}, "where": {"day": "monday"}}
-        with connection.pipeline():
-            with pytest.raises(StaleFencingToken):
-                guarded_update(connection.cursor(), name, fencing_token=5, **asked)
-            assert guarded_update(connection.cursor(), name, fencing_token=9, **asked)
-        assert connection.execute(f"SELECT total FROM {name}").fetchone() == (1,)
-        connection.rollback()
 
 
 def test_things_are_told_apart_by_their_bytes(mariadb_server: Server) -> None:

@@ -135,3 +135,9 @@ def test_outside_of_the_middleware_there_is_no_token() -> None:
     """An application that was not wrapped does not write unguarded."""
     with pytest.raises(InvalidRequest, match="none was given"):
         fencing_token_of({"type": "http"})
+
+
+def test_methods_are_several_words() -> None:
+    """F1: one word would be taken for a set of letters, and no method would need a token any more."""
+    with pytest.raises(InvalidRequest, match="methods"):
+        FencingTokenMiddleware(Any, methods="POST")  # type: ignore[arg-type]

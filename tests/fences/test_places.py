@@ -126,3 +126,65 @@ def test_writers_at_full_speed_never_regress(open_place: Open) -> None:
             over.set()
         watching.result()
     assert reader.read() == len(tokens)
+
+
+def test_writers_in_many_processes_never_regress(kind: str, url: str, open_place: Open) -> None:
+    """F1: the same by processes of their own, which begin together: nothing that Python's own lock could put in order.
+    Each write is done, or refused for a higher token; what is there never goes back, and ends with the highest."""
+    command = [sys.executable, "-m", "tests.fences.writer", kind, url]
+    writers = [
+        subprocess.Popen([*command, str(number)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(WRITERS)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            assert writer.stdin is not None
+            print(file=writer.stdin, flush=True)
+        reader, last = open_place(), 0
+        while any(writer.poll() is None for writer in writers):
+            seen = reader.read() or 0
+            assert seen >= last
+            last = seen
+        highest = [int(writer.communicate(timeout=60)[0]) for writer in writers]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    assert [writer.returncode for writer in writers] == [0] * WRITERS
+    assert reader.read() == max(highest) > 0
+
+
+def test_until_the_new_holder_has_looked_the_old_one_may_write(open_place: Open) -> None:
+    """F1: what is promised: a fence learns of a holder by its first guarded access and not by its grant. A holder that
+    raises the guard with its first look sees everything that was written before, and nothing is written behind it."""
+    old, new = open_place(), open_place()
+    assert old.write(1, fencing_token=5)
+    # by now the lease with 9 is granted; nobody has told the place
+    assert old.write(2, fencing_token=5)
+    assert new.look(fencing_token=9) == 2
+    with pytest.raises(StaleFencingToken) as caught:
+        old.write(3, fencing_token=5)
+    assert (caught.value.fencing_token, caught.value.seen) == (5, 9)
+    with pytest.raises(StaleFencingToken):
+        old.look(fencing_token=5)
+    assert new.look(fencing_token=9) == 2
+    assert new.read() == 2
+    assert new.write(4, fencing_token=9)
+    assert new.read() == 4
+
+
+def test_a_look_at_a_place_that_was_never_written(open_place: Open) -> None:
+    """F1: it keeps the old holder out of what is not there yet, too."""
+    old, new = open_place(), open_place()
+    assert new.look(fencing_token=9) is None
+    with pytest.raises(StaleFencingToken):
+        old.write(1, fencing_token=5)
+    assert new.read() is None
+    assert new.write(2, fencing_token=9)
+    assert new.look(fencing_token=12) == 2
+    for token in NO_TOKENS:
+        with pytest.raises(InvalidRequest, match="fencing token"):
+            new.look(fencing_token=token)

@@ -313,22 +313,26 @@ def test_a_store_that_is_not_found() -> None:
     assert fails(began=7.5)
 
 
-def test_a_file_that_a_stopped_process_has_locked() -> None:
-    """S8: whoever is stopped in the middle of a write keeps the others out of a file, and of no server."""
+def test_what_a_stopped_process_has_locked() -> None:
+    """S8: whoever is stopped in the middle of a write keeps the others out of a file, or a row, and of nothing else."""
 
-    def fails(*, exclusive: str = "host", took: float = 1.0, stopped: bool = True) -> bool:
+    def fails(*, store: str = "sqlite", took: float = 1.0, stopped: bool = True, message: str = "") -> bool:
         story = Story()
-        story.grant(1.0, 10, exclusive=exclusive)
+        story.add("store", 0.5, who="nemesis", kind=store)
         if stopped:
             story.add("stopped", 9.5, who="b")
             story.add("continued", 10.5, who="b")
-        story.call("status", 10.0, outcome="fail", took=took, error="StoreUnavailable", message="")
+        story.call("status", 10.0, outcome="fail", took=took, error="StoreUnavailable", message=message)
         return story.broken() == {"available"}
 
-    assert not fails()
-    assert fails(exclusive="primary")
-    assert fails(took=0.01)
-    assert fails(stopped=False)
+    for store in ("sqlite", "mysql"):
+        assert not fails(store=store)
+        assert fails(store=store, took=0.01)
+        assert fails(store=store, stopped=False)
+    for store in ("redis", "http", "etcd", "postgresql"):
+        assert fails(store=store)
+    assert not fails(store="mysql", took=0.01, message="it stayed busy with others")
+    assert fails(store="sqlite", took=0.01, message="it stayed busy with others")
 
 
 def test_a_clock_that_is_called_stepped() -> None:

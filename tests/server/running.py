@@ -12,6 +12,7 @@ from typing import Any
 
 from leased.server.app import App
 from leased.server.calls import Route
+from leased.server.holds import HoldsKept
 from leased.server.principals import Gate
 from leased.server.serve import Server, address_of, listen, make_server
 from leased.server.service import Service
@@ -54,6 +55,7 @@ def running(
     clock: Clock | None = None,
     port: int = 0,
     further: Sequence[Route] = (),
+    holds: HoldsKept | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """Run the service over the store of a URL, or a store object for asynchronous callers, while the block runs.
@@ -71,7 +73,7 @@ def running(
     holder: list[Server] = []
 
     async def serve() -> None:
-        service = Service(chosen, gate=gate, clock=clock, store=given)
+        service = Service(chosen, gate=gate, clock=clock, store=given, holds=holds)
         made.append(service)
         server = make_server(App(service, further=further), chosen, loop="asyncio")
         holder.append(server)

@@ -77,6 +77,10 @@ def test_answers_are_what_is_described(service: Running) -> None:
     batch = {"operations": [{"operation": "look", "key": "k", "token": "t"}], "requestId": "r"}
     fits(answers.BatchAnswer, ask(service.port, "/v1/locks/batch", batch).json)
     fits(answers.Capabilities, ask(service.port, "/v1/capabilities").json)
+    fits(answers.WaitersAnswer, ask(service.port, "/v1/locks/waiters?key=described").json)
+    fits(answers.HistoryAnswer, ask(service.port, "/v1/locks/history?key=described").json)
+    fits(answers.OverviewAnswer, ask(service.port, "/v1/overview").json)
+    fits(answers.SessionAnswer, ask(service.port, "/ui/session").json)
     fits(answers.Health, ask(service.port, "/healthz").json)
     fits(answers.Health, ask(service.port, "/readyz").json)
     fits(answers.Problem, post("acquire"))

@@ -11,7 +11,7 @@ import pytest
 
 from leased.server.access import open_gate
 from leased.server.credentials import RuleSet, Wanted
-from leased.server.gate import REMEMBERED_FOR
+from leased.server.gate_memory import REMEMBERED_FOR
 from leased.server.keys import ApiKey
 from leased.server.management import Management
 from leased.server.principals import Principal

@@ -67,6 +67,36 @@ def test_without_any_configuration_it_serves_a_file_of_this_user(tmp_path: Path)
         assert (tmp_path / ".local/state/leased/locks.db").exists()
 
 
+def test_its_store_can_be_named_as_every_other_setting(tmp_path: Path) -> None:
+    """7: `LEASED_SERVE_STORE` counts, before the store of the command line's other uses and after the option."""
+    named = {"LEASED_SERVE_STORE": f"sqlite:{tmp_path / 'named.db'}", "LEASED_URL": f"sqlite:{tmp_path / 'other.db'}"}
+    for options, file in (((), "named.db"), (("--store", f"sqlite:{tmp_path / 'option.db'}"), "option.db")):
+        with serving(tmp_path, *options, **named) as (_, url):
+            assert take(url)["acquired"] is True
+            assert (tmp_path / file).exists()
+    assert not (tmp_path / "other.db").exists()
+
+
+def last_words(process: subprocess.Popen[str]) -> str:
+    """What it says until its end."""
+    assert process.stderr is not None
+    process.send_signal(signal.SIGTERM)
+    return process.stderr.read()
+
+
+def test_a_registry_that_lets_nobody_in_is_told_of(tmp_path: Path) -> None:
+    """A name that is misspelled makes a new registry, in which nobody has a key; one with keys is not spoken of."""
+    missing, used = tmp_path / "mistyped.db", tmp_path / "used.db"
+    with serving(tmp_path, "--store", "memory:", "--registry", str(missing)) as (process, url):
+        ready(url)
+        assert f"nobody can use it yet: {missing} has no API keys" in last_words(process)
+    make = ["keys", "create", "--registry", str(used), "--project", "shop", "--kind", "function", "--name", "app"]
+    subprocess.run([sys.executable, "-m", "leased", *make], check=True, capture_output=True, timeout=PATIENCE)
+    with serving(tmp_path, "--store", "memory:", "--registry", str(used)) as (process, url):
+        ready(url)
+        assert "nobody can use it yet" not in last_words(process)
+
+
 def test_term_ends_it_in_order(tmp_path: Path) -> None:
     """V4: waiters are told to ask elsewhere, the process ends by itself, and what was held is held afterwards."""
     store = f"sqlite:{tmp_path}/locks.db"

@@ -15,7 +15,7 @@ import pytest
 from leased.errors import AccessDenied, StoreUnavailable
 from leased.server.events import Events
 from leased.server.metrics import BUCKETS, Metrics
-from leased.server.principals import LOCAL, Action, Principal
+from leased.server.principals import LOCAL, Action, Principal, Shown
 from leased.server.settings import Settings
 from tests.server.running import Running, running
 from tests.server.talking import PATIENCE, ask, until
@@ -68,7 +68,9 @@ def test_readers_hear_what_happens_to_locks(service: Running) -> None:
     """V1: a stream has acquired, contended, renewed, released, lost and forced releases in their order, no token."""
     with closing(Stream(service.port)) as stream:
         until(lambda: len(service.service.events) == 1, what="the stream")
-        number = post(service, "acquire", key="k", ttlMs=60_000, token=TOKEN, owner="me")["fencingToken"]
+        number = post(service, "acquire", key="k", ttlMs=60_000, token=TOKEN, owner="me", client="worker@host")[
+            "fencingToken"
+        ]
         post(service, "acquire", key="k", ttlMs=60_000)
         post(service, "renew", key="k", ttlMs=60_000, token=TOKEN)
         post(service, "renew", key="k", ttlMs=60_000, token="x" * 16)
@@ -89,8 +91,11 @@ def test_readers_hear_what_happens_to_locks(service: Running) -> None:
             "event": "acquired",
             "key": "k",
             "by": "local",
+            "heldBy": "worker@host",
             "owner": "me",
             "fencingToken": number,
+            "ttlMs": 60_000,
+            "leftMs": 60_000,
         }
         assert TOKEN.encode() not in stream.until(b"force_released")
     until(lambda: len(service.service.events) == 0, what="the end of the stream")
@@ -169,14 +174,19 @@ def test_a_histogram_adds_up() -> None:
 class Doors:
     """A gate that knows one credential, and refuses one action."""
 
+    sessions = None
+
     def __init__(self, closed: Action | None = None) -> None:
         self.closed = closed
 
-    def recall(self, authorization: str | None) -> Principal | None:
+    def recall(self, shown: Shown) -> Principal | None:
         return None
 
-    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+    async def identify(self, shown: Shown, *, peer: str) -> Principal:
         return Principal(project="p", kind="member", id="ada")
+
+    async def sign_in(self, credential: str, *, peer: str, life: float) -> tuple[Principal, None]:
+        return Principal(project="p", kind="member", id="ada"), None
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         if action == self.closed:
@@ -190,6 +200,9 @@ class Doors:
 
     async def record(self, principal: Principal, action: Action, *, key: str, detail: str) -> None:
         return None
+
+    def budgets(self, project: str) -> dict[str, dict[str, int | None]]:
+        return {}
 
     async def close(self) -> None:
         return None

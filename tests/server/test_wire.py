@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leased import errors, wire, wire_batch
@@ -259,3 +260,13 @@ def test_no_token_is_in_what_others_see() -> None:
         write_error(errors.LockNotAcquired("m", key="k", holder=status), request_id=None),
     ):
         assert "canary" not in json.dumps(body)
+
+
+@given(st.integers(-(10**9), 4 * 10**9), st.integers(0, 999_999))
+@example(59, 999_999)
+@example(1_796_070_221, 550_000)
+@example(-1, 999_999)
+def test_an_instant_is_written_to_the_millisecond(second: int, micro: int) -> None:
+    """V1: as RFC 3339 writes it, cut and never rounded up."""
+    found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second, microseconds=micro)
+    assert wire.instant(second + micro / 1e6) == f"{found:%Y-%m-%dT%H:%M:%S}.{micro // 1000:03d}Z"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from tests.servers.found import dynalite_program, moto_found, node_program
@@ -18,6 +19,7 @@ from tests.servers.process import Place, Recipe, Server
 Program = Literal["dynalite", "moto"]
 
 REGION = "eu-central-1"
+_GOES_ON = Path(__file__).with_name("dynalite_goes_on.cjs")
 PATIENCE = 5.0
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIATESTS",
@@ -53,7 +55,7 @@ def recipe(program: Program) -> Recipe:
         if program == "moto":
             return [sys.executable, "-c", _MOTO, place.host, str(place.port)]
         quick = ["--createTableMs", "0", "--deleteTableMs", "0", "--updateTableMs", "0"]
-        return [node, script, "--host", place.host, "--port", str(place.port), *quick]
+        return [node, "--require", str(_GOES_ON), script, "--host", place.host, "--port", str(place.port), *quick]
 
     return Recipe(
         kind=program,

@@ -7,11 +7,13 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.servers import certificates
 from tests.servers.process import Place, Recipe, Server
 
 PATIENCE = 5.0
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 def start(
@@ -43,7 +45,8 @@ def start(
             return False
 
     def environment(_: Place) -> dict[str, str]:
-        return {f"LEASED_SERVE_{name.upper()}": value for name, value in (settings or {}).items()}
+        own = {f"LEASED_SERVE_{name.upper()}": value for name, value in (settings or {}).items()}
+        return {"PYTHONPATH": str(SOURCES), **own}  # the service of this checkout, whatever is installed
 
     return Server(
         Recipe(

@@ -1,7 +1,8 @@
 """A TCP proxy in front of a server that breaks connections when told to. It never looks into what passes, but to count.
 
 All work is done by one thread; what callers say is done by the time their call returns. A *chunk* is what one `recv`
-gave: over loopback, what a driver sent with one `send`.
+gave: over loopback, what a driver sent with one `send`. A *turn* begins where a client speaks after its server did, or
+first: where every request is answered, turns are round trips.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Traffic:
 
     connections: int
     open: int
+    turns: int
     chunks_up: int
     chunks_down: int
     bytes_up: int
@@ -103,6 +105,7 @@ class _Pair:
         self.up = _Flow("up", client, target=server)
         self.down = _Flow("down", server, target=client)
         self.loses_reply = False
+        self.spoke = ""  # who did last
 
 
 @dataclass(slots=True)
@@ -344,6 +347,8 @@ class Proxy:
         if not data:
             flow.ended = True
             return
+        self._counts["turns"] += flow.way == "up" != pair.spoke
+        pair.spoke = flow.way
         if flow.way == "down" and pair.loses_reply:
             lost = "request"  # as far as this chunk goes
         elif flow.way in self._lossy:

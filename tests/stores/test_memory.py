@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from bench.counting import bytes_kept
 from leased.clocks import BlockingClock, step
 from leased.errors import InvalidRequest
 from leased.model import Claim, Contended, Held, Lost, Released, Terms
@@ -190,3 +193,79 @@ def test_a_memory_url_has_no_parameters() -> None:
         opened("memory:name?size=3")
     assert raised.value.hint
     assert memory.place_of("memory://name/") == "name"
+
+
+def filled(count: int) -> tuple[MovableClock, MemoryStore]:
+    """A store with so many leases that were all granted a while ago, and then laid to rest."""
+    clock, store = still()
+    for number in range(count):
+        ask(store, f"key-{number}", f"t{number}", ttl=1e6)
+    clock.move(memory._SETTLES_AFTER)
+    for number in range(count):  # two rounds: what came after the first began has its turn in the second
+        ask(store, "other", f"o{number}")
+        step(store.release("other", f"o{number}", timeout=LIMIT))
+    return clock, store
+
+
+def test_the_collector_does_not_look_at_what_is_held_for_long() -> None:
+    """LIVE7, a million leases: of those that have been here for a while Python's collector sees none."""
+    _, store = filled(2_000)
+    gc.collect()
+    assert sum(gc.is_tracked(record) for record in store._records.values()) == 0
+
+
+def test_a_lease_at_rest_is_as_it_was() -> None:
+    """L4, L7: whatever is asked of a lease that was laid to rest is answered as if it had not been, and it rests again
+    after its renewal."""
+    clock, store = filled(100)
+    seen = step(store.status("key-7", timeout=LIMIT))
+    assert isinstance(store._records["key-8"], tuple)
+    assert (seen.state, seen.owner, seen.key) == ("held", None, "key-7")
+    assert [one.key for one in step(store.list("key-7", after="", limit=3, timeout=LIMIT))] == [
+        "key-7",
+        "key-70",
+        "key-71",
+    ]
+    renewed = step(store.renew("key-8", "t8", ttl=5.0, number=1, timeout=LIMIT))
+    assert isinstance(renewed, Held)
+    assert isinstance(store._records["key-8"], tuple)
+    clock.move(6.0)
+    assert isinstance(look(store, "key-8", "t8"), Lost)
+    assert isinstance(look(store, "key-9", "t9"), Held)
+    assert step(store.release("key-9", "t9", timeout=LIMIT))
+    assert "key-9" not in store._records
+    assert step(store.force_release("key-10", timeout=LIMIT)) is True
+    assert isinstance(look(store, "key-10", "t10"), Lost)
+
+
+def test_what_a_holder_said_of_itself_outlives_the_rest() -> None:
+    """L7: terms, owner and texts of a lease that was laid to rest are those of its claim, all that there are."""
+    assert {field.name for field in fields(Terms)} == {
+        "max_hold", "hold_at_least", "lock_delay", "held_by", "metadata",
+    }  # fmt: skip
+    clock, store = still()
+    terms = Terms(max_hold=500.0, hold_at_least=1.0, lock_delay=20.0, held_by="import@host:7", metadata='{"a":1}')
+    assert isinstance(step(store.acquire(Claim("k", "t", 100.0, "owner", terms=terms), timeout=LIMIT)), Held)
+    before = step(store.status("k", timeout=LIMIT))
+    clock.move(memory._SETTLES_AFTER)
+    store._settle("k", store._find("k"), clock.now())  # type: ignore[arg-type]  # it is there
+    assert isinstance(store._records["k"], tuple)
+    (shown,) = step(store.list("", after="", limit=1, timeout=LIMIT))
+    assert (shown.owner, shown.held_by, shown.metadata) == ("owner", "import@host:7", {"a": 1})
+    assert shown.expires_in == pytest.approx(before.expires_in - memory._SETTLES_AFTER)  # type: ignore[operator]
+    assert shown.free_in == pytest.approx(shown.expires_in + 20.0)  # type: ignore[operator]
+    record = store._find("k")
+    assert record is not None
+    assert record.terms == terms
+
+
+def test_a_lease_takes_up_little() -> None:
+    """A million held leases: 700 bytes each with owner, metadata and their order in the store, as it may be."""
+    _, store = still()
+
+    def hold(number: int) -> None:
+        terms = Terms(held_by=f"import@host-17:{number}", metadata=f'{{"customer":"{number}"}}')
+        claim = Claim(f"key-{number:09}", f"token-{number:026}", 1e6, f"task-{number}", terms=terms)
+        assert isinstance(step(store.acquire(claim, timeout=LIMIT)), Held)
+
+    assert bytes_kept(hold, count=20_000) <= 800

@@ -24,6 +24,7 @@ from leased.targets import Options, read_url
 from leased.wire_errors import read_error
 
 _MOST_ANSWER = 4 * MAX_FILE
+_NO_RULES = "rules need members: `leased keys create --registry FILE`, then `leased serve --registry FILE`"
 
 
 class RulePlace(Protocol):
@@ -125,6 +126,8 @@ class AtService:
                 f"{address} answered with HTTP status {answer.status}, and not as a lock service does",
                 hint=NO_SERVICE,
             )
+        if answer.status == 404 and not address.path:
+            raise InvalidRequest(f"{address} asks nobody for credentials, and so has no access rules", hint=_NO_RULES)
         if answer.status != 200:
             raise read_error(found, status=answer.status)
         return found

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leased.cli.output import local_time, milliseconds, moment, printable, span
+from leased.cli.output import Output, local_time, milliseconds, moment, printable, span
 from leased.cli.parser import UsageError
 from leased.cli.session import Session
 from leased.cli.streams import is_terminal, murmur
@@ -27,24 +27,33 @@ def status(session: Session) -> int:
         raise UsageError("name the key to look at", given.parser.format_usage(), hint="leased list shows them all")
     with session.locks() as locks:
         seen = locks.status(session.arguments.key)
-    session.output.record(as_json(seen), _rows(seen))
+    session.output.record(as_json(seen), rows_of(seen))
     return 0
 
 
 def list(session: Session) -> int:  # noqa: A001  # subcommands and their functions have one name
     """Show every key that is held or closed, in byte order."""
+    return show_list(session, session.output)
+
+
+def show_list(session: Session, output: Output) -> int:
+    """What the store lists, as lines of JSON or as one table."""
     place, prefix = session.place(), session.arguments.prefix
     with session.locks(place) as locks:
         found = locks.list(prefix=prefix)
-        if session.output.json:
-            session.output.lines(as_json(seen) for seen in found)
+        if output.json:
+            output.lines(as_json(seen) for seen in found)
             return 0
         lines = [_line(seen) for seen in found]
     if not lines:
-        which = f"no key that begins with {prefix!r}" if prefix else "no key"
-        session.output.talk(f"{which} is held or closed in {hide_secrets(place.url)}")
-    session.output.table(_HEAD, lines)
+        output.talk(f"{none_of(prefix)} is held or closed in {hide_secrets(place.url)}")
+    output.table(_HEAD, lines)
     return 0
+
+
+def none_of(prefix: str) -> str:
+    """The words for no key at all, or none that begins like this."""
+    return f"no key that begins with {prefix!r}" if prefix else "no key"
 
 
 def force_release(session: Session) -> int:
@@ -99,7 +108,7 @@ def as_json(seen: Status) -> Mapping[str, Any]:
     }
 
 
-def _rows(seen: Status) -> Sequence[tuple[str, str | None]]:
+def rows_of(seen: Status) -> Sequence[tuple[str, str | None]]:
     """A status as names and values for people; what is not known is left out."""
     expiry = None
     if seen.expires_in is not None:

@@ -22,6 +22,7 @@ _SUBCOMMANDS = {
     "run": "run",
     "status": "by_key",
     "list": "by_key",
+    "top": "top",
     "force-release": "by_key",
     "acquire": "by_handle",
     "renew": "by_handle",

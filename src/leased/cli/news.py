@@ -47,9 +47,11 @@ class News:
         with contextlib.suppress(BlockingIOError):  # full of news that nobody has read yet: the reader is due anyway
             os.write(self._write, bytes([NEWS]))
 
-    def wait(self, seconds: float | None) -> bytes:
-        """What came in, in order, as soon as there is something; empty after so many seconds (`None`: for ever)."""
-        if not select.select([self._read], [], [], None if seconds is None else max(seconds, 0.0))[0]:
+    def wait(self, seconds: float | None, *, beside: int | None = None) -> bytes:
+        """What came in, in order, as soon as there is something; empty after so many seconds (`None`: for ever), and
+        when the descriptor `beside` can be read."""
+        watched = [self._read] if beside is None else [self._read, beside]
+        if self._read not in select.select(watched, [], [], None if seconds is None else max(seconds, 0.0))[0]:
             return b""
         return os.read(self._read, _ROOM)
 

@@ -42,6 +42,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=110)
+        self._action_max_length = len("    force-release")  # argparse measures commands without all of their indent
 
 
 class Parser(argparse.ArgumentParser):
@@ -144,6 +145,7 @@ def _add_by_key(commands: argparse._SubParsersAction[Parser]) -> None:
     status.add_argument("key", metavar="KEY", nargs="?")
     listing = _command(commands, "list", summary="show the keys that are held or closed", usage="[--prefix TEXT]")
     listing.add_argument("--prefix", metavar="TEXT", default="", help="only keys that begin exactly like this")
+    _add_top(commands)
     force = _command(
         commands,
         "force-release",
@@ -155,6 +157,21 @@ def _add_by_key(commands: argparse._SubParsersAction[Parser]) -> None:
     force.add_argument("key", metavar="KEY")
     force.add_argument("--fencing-token", metavar="N", help="only if the lease has this fencing token")
     force.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_top(commands: argparse._SubParsersAction[Parser]) -> None:
+    top = _command(
+        commands,
+        "top",
+        summary="watch the keys that are held or closed, live",
+        usage="[--prefix TEXT] [--interval TIME] [--once]",
+        epilog="Keys: arrows or j k move, / filters by the beginning of keys, s sorts, enter shows all of one key, f\n"
+        "ends the lease that is shown (it asks first, and never ends its successor), p pauses, ? explains, q quits.\n"
+        "It needs the package rich: pip install 'leased[cli]'. Without a terminal it prints what `leased list` prints.",
+    )
+    top.add_argument("--prefix", metavar="TEXT", default="", help="only keys that begin exactly like this")
+    top.add_argument("--interval", metavar="TIME", help="time between two looks at the store (default 2s)")
+    top.add_argument("--once", action="store_true", help="print one table and end, without rich")
 
 
 def _add_by_handle(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -235,6 +252,7 @@ def _add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--tls-certificate", metavar="FILE", help="PEM certificate: serve https")
     add("--tls-key", metavar="FILE", help="PEM key of the certificate, if it is in another file")
     add("--tls-client-authority", metavar="FILE", help="serve only clients with a certificate of this authority")
+    add("--ui", metavar="WHAT", help="what the dashboard at /ui is for: off, read (default) or act")
     add("--log-requests", action="store_true", help="log each request as a line of JSON")
 
 

@@ -20,6 +20,13 @@ def filled_in(key: str, values: Mapping[str, Any], *, hint: str) -> str:
         raise InvalidRequest(told, hint=hint) from None
 
 
+def arguments_of(signature: inspect.Signature, *, args: Any, kwargs: Any) -> dict[str, Any]:
+    """What a call is given, by name, with what is left out as its defaults."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
 def is_async(function: Any) -> bool:
     """Whether calling it gives a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)

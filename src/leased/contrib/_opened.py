@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import leased
 from leased import aio
@@ -13,38 +12,40 @@ StoreGiven: TypeAlias = str | leased.Locks | aio.Locks
 
 
 class Opened:
-    """The locks of one store for either face. `close` closes what was opened here; what was given is its owner's."""
+    """The locks of one store for either face. `close` closes what was opened here; what was given is its owner's.
+
+    It has no mutex, which a child could find locked by a thread of its parent's: of two threads that open at once the
+    second one takes what the first has opened, for nothing is connected before it is used.
+    """
 
     def __init__(self, store: StoreGiven) -> None:
         self._store = store
-        self._mutex = threading.Lock()
-        self._blocking = store if isinstance(store, leased.Locks) else None
-        self._asynchronous = store if isinstance(store, aio.Locks) else None
+        self._own: dict[str, Any] = {}
 
     def blocking(self) -> leased.Locks:
         """For blocking calls; `InvalidRequest` where locks of the other face were given."""
-        with self._mutex:
-            if self._blocking is None:
-                self._blocking = leased.connect(self._url("leased.connect"))
-            return self._blocking
+        if isinstance(self._store, leased.Locks):
+            return self._store
+        found: leased.Locks | None = self._own.get("blocking")
+        return found or self._own.setdefault("blocking", leased.connect(self._url("leased.connect")))
 
     def asynchronous(self) -> aio.Locks:
         """For asyncio; `InvalidRequest` where locks of the other face were given."""
-        with self._mutex:
-            if self._asynchronous is None:
-                self._asynchronous = aio.connect(self._url("leased.aio.connect"))
-            return self._asynchronous
+        if isinstance(self._store, aio.Locks):
+            return self._store
+        found: aio.Locks | None = self._own.get("asynchronous")
+        return found or self._own.setdefault("asynchronous", aio.connect(self._url("leased.aio.connect")))
 
     def close(self) -> None:
         """Close what was opened here for blocking calls."""
-        if self._blocking is not None and self._blocking is not self._store:
-            self._blocking.close()
+        if "blocking" in self._own:
+            self._own["blocking"].close()
 
     async def aclose(self) -> None:
         """Close what was opened here for either kind of call."""
         self.close()
-        if self._asynchronous is not None and self._asynchronous is not self._store:
-            await self._asynchronous.close()
+        if "asynchronous" in self._own:
+            await self._own["asynchronous"].close()
 
     def _url(self, way: str) -> str:
         if isinstance(self._store, str):

@@ -60,6 +60,9 @@ def locked(
 
     `locks` finds the asyncio locks for a request, by default `app.state.locks`. The handler gets the handle, whose
     `fencing_token` it passes on with what it writes. A lease that is lost cancels an async handler.
+
+    Nobody can stop the thread of a `def` handler: when its lease is lost, and also when the task of its request is
+    cancelled, which frees the key, it works on. It calls `ensure_held()` before it writes, which raises then.
     """
     from starlette.requests import Request
 

@@ -6,7 +6,9 @@ itself is a function around a function.
 
 from __future__ import annotations
 
+import copy
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,9 +37,9 @@ class Cancel(Protocol):
 class Execution:
     """What one run is about, and what became of it under the lock.
 
-    `values` are the caller's; `cancel` ends a wait for the key. `key` and `fencing_token` are those of the latest
-    attempt that got the key, and `outcome` says how the latest attempt ended. One attempt is under way at a time
-    (`asks`), and strategies within its call have an execution of their own.
+    `values` are the caller's; `cancel` ends a wait for the key, and what has not begun by then is not run. `key` and
+    `fencing_token` are those of the latest attempt that got the key, and `outcome` says how the latest attempt ended.
+    One attempt is under way at a time (`asks`), and strategies within its call have an execution of their own.
 
     | outcome | meaning |
     | --- | --- |
@@ -64,11 +66,15 @@ OnLost: TypeAlias = Callable[[Execution, str], object]
 """What to call, or to await on asyncio, with the execution and the key when the lease is lost."""
 
 _current: ContextVar[Execution | None] = ContextVar("leased_execution", default=None)
+_begins = threading.Lock()  # an attempt looks whether there is another, and says that it is there, in one step
 
 
 @contextmanager
 def execution(*, cancel: Cancel | None = None, **values: Any) -> Iterator[Execution]:
-    """Strategies that run inside take their keys from these values, and tell here how it went."""
+    """Strategies that run inside, in this thread or task, take their keys from these values, and tell here how it went.
+
+    A stage that runs the rest in a thread of its own hides that from them: give it to them by `LockStrategy.within`.
+    """
     run = Execution(values, cancel)
     token = _current.set(run)
     try:
@@ -104,13 +110,21 @@ class LockStrategy:
         self._opened = Opened(store)
         self._terms: dict[str, Any] = {"ttl": ttl, "wait": wait, "owner": owner, "if_lost": "return", "name": name}
         self._on_lost = on_lost
+        self._run: Execution | None = None
         self.name = name
+
+    def within(self, run: Execution) -> LockStrategy:
+        """This strategy for one execution, whatever thread or task it is run in; it shares the store, and what closes
+        one closes both. Blocking time-outs run what lies within in a thread that knows nothing of `execution`."""
+        bound = copy.copy(self)
+        bound._run = run
+        return bound
 
     def execute(self, call: Callable[[], T]) -> T:
         """Call it under the lease, in this thread."""
         if inspect.iscoroutinefunction(self._on_lost):
             raise InvalidRequest("on_lost is a coroutine function, and this call blocks", hint="give a plain function")
-        with _attempt() as run:
+        with _attempt(self._run) as run:
             lock = self._opened.blocking().lock(_key_of(self._key, run), **self._terms)
             with lock.hold(cancel=run.cancel) as handle, self._granted(run, handle):
                 value = call()
@@ -120,7 +134,7 @@ class LockStrategy:
 
     async def execute_async(self, call: Callable[[], Awaitable[T]]) -> T:
         """As `execute`, for what is awaited: it is cancelled when the lease is lost."""
-        with _attempt() as run:
+        with _attempt(self._run) as run:
             lock = self._opened.asynchronous().lock(_key_of(self._key, run), **self._terms)
             async with lock.hold(cancel=run.cancel) as handle:
                 with self._granted(run, handle):
@@ -138,7 +152,10 @@ class LockStrategy:
 
     @contextmanager
     def _granted(self, run: Execution, handle: Any) -> Iterator[None]:
-        """While the call runs: strategies within it have an execution of their own, with the same values."""
+        """While the call runs: strategies within it have an execution of their own, with the same values. Not for who
+        has given up meanwhile: nothing is run late."""
+        if run.cancel is not None and run.cancel.is_set():
+            raise LockNotAcquired("gave up, as the caller asked, just as the key was got", key=handle.key)
         run.key, run.fencing_token = handle.key, handle.fencing_token
         run.outcome = "running"
         if self._on_lost is not None:
@@ -148,17 +165,19 @@ class LockStrategy:
 
 
 @contextmanager
-def _attempt() -> Iterator[Execution]:
-    """A new attempt of the running execution, or of one that nobody reads. There is one at a time, for there is one
-    fencing token to be told."""
-    run = _current.get() or Execution()
-    if run.asks:
-        raise InvalidRequest(
-            "this execution has another attempt under way, in another task or thread",
-            hint="give each its own: `with execution(...):` around each call",
-        )
+def _attempt(given: Execution | None) -> Iterator[Execution]:
+    """A new attempt of the given or the running execution, or of one that nobody reads. There is one at a time, for
+    there is one fencing token to be told."""
+    run = given or _current.get() or Execution()
+    with _begins:
+        if run.asks:
+            raise InvalidRequest(
+                "this execution has another attempt under way, in another task or thread",
+                hint="give each its own: `with execution(...):` around each call",
+            )
+        run.asks = True
     run.key = run.fencing_token = None
-    run.outcome, run.asks = "waiting", True
+    run.outcome = "waiting"
     try:
         yield run
     except BaseException as error:
@@ -179,5 +198,5 @@ def _failed(run: Execution, error: BaseException) -> None:
 
 
 def _key_of(key: Key, run: Execution) -> str:
-    hint = "run inside `with execution(name=value):`, or write literal braces twice"
+    hint = "run inside `with execution(name=value) as run:`, give `run` by `within(run)` where another thread runs it"
     return filled_in(key, run.values, hint=hint) if isinstance(key, str) else key(run)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
+from leased.checks import shown
 from leased.context import current_fencing_token
 from leased.errors import InvalidRequest, LeasedError, StaleFencingToken
 from leased.fences._rule import presented
@@ -60,14 +61,19 @@ def fencing_token_of(scope: MutableMapping[str, Any]) -> int:
 class FencingTokenMiddleware:
     """ASGI middleware: refuses guarded requests without a token (400), and answers 409 where a later one was seen.
 
-    `methods` are those that need a token; others may bring one. A header that is no token, or comes twice, is refused
-    with 400 for every method. Answers are problem documents, as of the lock service. Add it to the application of a
-    framework (`app.add_middleware(FencingTokenMiddleware)`), so that it sees errors before they become answers.
+    `methods` are those that need a token; others may bring one. A text instead of several raises `InvalidRequest`. A
+    header that is no token, or comes twice, is refused with 400 for every method. Answers are problem documents, as of
+    the lock service. Add it to the application of a framework (`app.add_middleware(FencingTokenMiddleware)`), so that
+    it sees errors before they become answers.
     """
 
     def __init__(
         self, app: Application, *, methods: Collection[str] = frozenset({"POST", "PUT", "PATCH", "DELETE"})
     ) -> None:
+        if isinstance(methods, str):
+            raise InvalidRequest(
+                f"methods is one text, {shown(methods)!r}, and has to be several", hint='such as {"POST", "PUT"}'
+            )
         self._app = app
         self._methods = frozenset(methods)
 

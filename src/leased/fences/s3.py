@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from leased.errors import InvalidRequest, StoreUnavailable
+from leased.errors import InvalidRequest, StaleFencingToken, StoreUnavailable
 from leased.fences import _rule
 
 _TRIES = 10
@@ -23,10 +23,10 @@ _LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Pointer:
-    """What the object of a key says: where its data is, and of which lease."""
+    """What the object of a key says: where its data is, if there is any, and of which lease."""
 
     etag: str
-    data: str
+    data: str | None
     fencing_token: int
 
 
@@ -35,11 +35,13 @@ def guarded_put(client: Any, *, bucket: str, key: str, body: Any, fencing_token:
 
     `client` is boto3's, `options` go to the `put_object` of the data. The pointer is replaced on the condition that it
     is still the one that was compared; where another write came first, that one is compared anew. The data before is
-    deleted then; what a writer that died left behind is an object `KEY.TOKEN.…` to which no pointer leads.
+    deleted then. What a writer that died left behind is an object `KEY.TOKEN.…` to which no pointer leads; so is the
+    data of a write of which nobody knows whether it happened: it is not deleted, for a pointer may lead to it.
 
     Raises `StaleFencingToken`, and then nothing that `guarded_get` finds was written; `InvalidRequest` without a token,
-    and for an object at this key that is no pointer; `StoreUnavailable` where others kept coming first; and what boto3
-    raises, after which the write may have happened or not.
+    and for an object at this key that is no pointer; `StoreUnavailable` where others kept coming first, or the same
+    lease did while the answer to this write was lost (`applied` is `None` then); and what boto3 raises, after which the
+    write may have happened or not.
     """
     token = _rule.presented(fencing_token)
     before = _find(client, bucket=bucket, key=key)
@@ -48,13 +50,31 @@ def guarded_put(client: Any, *, bucket: str, key: str, body: Any, fencing_token:
     client.put_object(Bucket=bucket, Key=data, Body=body, **options)
     try:
         before = _point(client, bucket=bucket, key=key, data=data, token=token)
-    except BaseException:
-        with suppress(Exception):  # nobody was led to it
-            client.delete_object(Bucket=bucket, Key=data)
+    except (StaleFencingToken, InvalidRequest, StoreUnavailable) as error:
+        if not (isinstance(error, StoreUnavailable) and error.applied is None):
+            with suppress(Exception):  # no pointer leads to it, and none will
+                client.delete_object(Bucket=bucket, Key=data)
         raise
-    if before is not None:
+    if before is not None and before.data is not None:
         client.delete_object(Bucket=bucket, Key=before.data)
     return data
+
+
+def guarded_read(client: Any, *, bucket: str, key: str, fencing_token: int | None, **options: Any) -> Any:
+    """As `guarded_get`, for a holder that decides by what it reads: from then on nobody with a lower token writes.
+
+    Raises `StaleFencingToken` where a later lease has written or read so; `InvalidRequest` as `guarded_put`;
+    `StoreUnavailable` where others kept coming first; and what boto3 raises.
+    """
+    token = _rule.presented(fencing_token)
+    for _ in range(_TRIES):
+        found = _find(client, bucket=bucket, key=key)
+        _check(found, key, token=token)
+        if found is not None and found.fencing_token == token:
+            return guarded_get(client, bucket=bucket, key=key, **options)
+        data = None if found is None else found.data
+        _replace(client, found, bucket=bucket, key=key, body=_body(token, data))
+    raise _others(bucket, key)
 
 
 def guarded_get(client: Any, *, bucket: str, key: str, **options: Any) -> Any:
@@ -62,7 +82,7 @@ def guarded_get(client: Any, *, bucket: str, key: str, **options: Any) -> Any:
     none. `options` go there. Raises what boto3 raises, and `InvalidRequest` for an object that is no pointer."""
     for _ in range(_TRIES):
         found = _find(client, bucket=bucket, key=key)
-        if found is None:
+        if found is None or found.data is None:
             return None
         try:
             return client.get_object(Bucket=bucket, Key=found.data, **options)
@@ -74,19 +94,48 @@ def guarded_get(client: Any, *, bucket: str, key: str, **options: Any) -> Any:
 
 def _point(client: Any, *, bucket: str, key: str, data: str, token: int) -> _Pointer | None:
     """Let the pointer lead to this data; gives what it said before."""
-    body = json.dumps({"leased": 1, "fencingToken": token, "data": data}).encode()
-    for _ in range(_TRIES):
-        before = _find(client, bucket=bucket, key=key)
-        _check(before, key, token=token)
-        condition = {"IfNoneMatch": "*"} if before is None else {"IfMatch": before.etag}
-        try:
-            client.put_object(Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition)
-        except client.exceptions.ClientError as error:
-            if _code(error) not in _RACED | _MISSING:
-                raise
-        else:
+    before: _Pointer | None = None
+    done: bool | None = False
+    for left in reversed(range(_TRIES + 1)):
+        found = _find(client, bucket=bucket, key=key)
+        if found is not None and found.data == data:
+            return before  # the write before this look: it was done, and a second try of boto3's own was refused
+        _check(found, key, token=token)
+        if done is None and found is not None and found.fencing_token == token:
+            raise StoreUnavailable(
+                f"{key!r} in bucket {bucket!r} was written by the same lease while an answer was lost, and nobody "
+                "knows which write came last",
+                applied=None,
+                hint="write again, and let one thread at a time write",
+            )
+        if not left:
+            break
+        before = found
+        done = _replace(client, before, bucket=bucket, key=key, body=_body(token, data))
+        if done:
             return before
-    raise StoreUnavailable(f"others wrote to {key!r} in bucket {bucket!r} {_TRIES} times in between", applied=False)
+    raise _others(bucket, key)
+
+
+def _body(token: int, data: str | None) -> bytes:
+    return json.dumps({"leased": 1, "fencingToken": token, "data": data}).encode()
+
+
+def _replace(client: Any, before: _Pointer | None, *, bucket: str, key: str, body: bytes) -> bool | None:
+    """Replace the pointer if it still is this one; `None` where it may have been, by a try that was not heard of."""
+    condition = {"IfNoneMatch": "*"} if before is None else {"IfMatch": before.etag}
+    try:
+        client.put_object(Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition)
+    except client.exceptions.ClientError as error:
+        if _code(error) not in _RACED | _MISSING:
+            raise
+        heard = error.response.get("ResponseMetadata", {}).get("RetryAttempts") == 0
+        return False if heard else None
+    return True
+
+
+def _others(bucket: str, key: str) -> StoreUnavailable:
+    return StoreUnavailable(f"others wrote to {key!r} in bucket {bucket!r} {_TRIES} times in between", applied=False)
 
 
 def _find(client: Any, *, bucket: str, key: str) -> _Pointer | None:
@@ -101,7 +150,7 @@ def _find(client: Any, *, bucket: str, key: str) -> _Pointer | None:
         told = json.loads(answer["Body"].read(_LONGEST))
     if isinstance(told, dict) and told.get("leased") == 1:
         data, token = told.get("data"), told.get("fencingToken")
-        if isinstance(data, str) and type(token) is int:
+        if isinstance(data, str | None) and type(token) is int and "data" in told:
             return _Pointer(answer["ETag"], data, token)
     raise InvalidRequest(
         f"{key!r} in bucket {bucket!r} is an object that was not written by guarded_put",

@@ -8,9 +8,11 @@ are written into the statements, so they have to be plain names; values never ar
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
 from leased.checks import shown
@@ -67,9 +69,9 @@ def guarded_update(
 
     Check and write are one statement, so it is safe without a transaction too. False: there is no such row. Raises
     `StaleFencingToken`, and then nothing was written; `StoreUnavailable` if the database wrote nothing although no
-    later lease has (a trigger can do that); `InvalidRequest` without a token, and where `where` met several
-    rows (roll back then): it has to name one, by its primary key. A row whose token is `NULL` was never guarded, and
-    takes any. `database` is read off the driver where that is known.
+    later lease has (a trigger can do that); `InvalidRequest` without a token, for a column that holds something else,
+    and where `where` met several rows (roll back then): it has to name one, by its primary key. A row whose token is
+    `NULL` was never guarded, and takes any. `database` is read off the driver where that is known.
     """
     token = _rule.presented(fencing_token)
     speak = _Dialect(cursor, database)
@@ -81,7 +83,7 @@ def guarded_update(
     row = " AND ".join(f"{name} = {speak.place}" for name in where)
     write = (
         f"UPDATE {table} SET {', '.join(f'{name} = {speak.place}' for name in changes)} "
-        f"WHERE {row} AND ({column} IS NULL OR {column} <= {speak.place})"
+        f"WHERE {row} AND ({column} IS NULL OR {speak.number(column)} <= {speak.place})"
     )
     look = f"SELECT {column} FROM {table} WHERE {row}{speak.for_update}"
 
@@ -89,11 +91,15 @@ def guarded_update(
         cursor.execute(write, (*changes.values(), *where.values(), token))
         return cursor.rowcount
 
-    async def run_look() -> list[int | None]:
-        cursor.execute(look, tuple(where.values()))
-        return [found[0] for found in cursor.fetchall()]
+    async def run_look() -> list[Any]:
+        with _plain_rows(cursor):
+            cursor.execute(look, tuple(where.values()))
+            return [_only(row) for row in cursor.fetchall()]
 
-    return step(_rule.update(_name(table, where), fencing_token=token, write=run_write, look=run_look))
+    def locked() -> bool:
+        return _in_transaction(cursor) is not False
+
+    return step(_rule.update(_name(table, where), fencing_token=token, write=run_write, look=run_look, locked=locked))
 
 
 class GuardTable:
@@ -125,21 +131,32 @@ class GuardTable:
             raise InvalidRequest(f"a guarded thing is named by 1 to {_LONGEST} characters, not {shown(thing)!r}")
         speak = _Dialect(cursor, database)
         cursor.execute(speak.raise_guard(self.name), (thing, token))
-        if _in_transaction(cursor) is False:
+        with _plain_rows(cursor):
+            look = f"SELECT fencing_token FROM {self.name} WHERE thing = {speak.place}{speak.for_update}"
+            cursor.execute(look, (thing,))
+            (row,) = cursor.fetchall()
+        if _in_transaction(cursor) is False:  # asked last: in psycopg's pipeline nothing is known before an answer
             raise InvalidRequest(
                 "a guard is checked in the transaction that writes, and there is none",
                 hint="turn autocommit off, or begin a transaction",
             )
-        cursor.execute(f"SELECT fencing_token FROM {self.name} WHERE thing = {speak.place}{speak.for_update}", (thing,))
-        ((seen,),) = cursor.fetchall()
-        _rule.check(thing, fencing_token=token, seen=seen)
+        _rule.check(thing, fencing_token=token, seen=_only(row))
 
 
 class _Dialect:
     """How the database behind a cursor wants its statements."""
 
     def __init__(self, cursor: Cursor, database: Database | None) -> None:
-        driver = type(cursor).__module__.partition(".")[0]
+        if not hasattr(cursor, "execute") or not hasattr(cursor, "rowcount"):
+            raise InvalidRequest(
+                f"a guarded write needs a cursor, not {type(cursor).__name__}", hint="such as connection.cursor()"
+            )
+        if inspect.iscoroutinefunction(cursor.execute):
+            raise InvalidRequest(
+                "a guarded write over a DB-API driver needs a cursor that blocks, and this one is awaited",
+                hint="use a blocking connection, or leased.fences.sqlalchemy.guarded_update_async",
+            )
+        driver = _driver(cursor)
         found = _DRIVERS.get(driver) if database is None else database
         if found not in ("sqlite", "postgresql", "mysql"):
             raise InvalidRequest(
@@ -148,8 +165,12 @@ class _Dialect:
             )
         self._database = found
         style = getattr(sys.modules.get(driver), "paramstyle", "qmark" if found == "sqlite" else "format")
-        self.place = "?" if style == "qmark" else "%s"
+        self.place = "?" if style == "qmark" and driver != "django" else "%s"  # Django writes %s for SQLite too
         self.for_update = "" if found == "sqlite" else " FOR UPDATE"
+
+    def number(self, column: str) -> str:
+        """The column as a number: SQLite would compare one of text as text, where 10 comes before 9."""
+        return f"CAST({column} AS INTEGER)" if self._database == "sqlite" else column
 
     def raise_guard(self, table: str) -> str:
         """The statement that puts a token in a guard, unless there is a higher one; the guard is locked either way."""
@@ -161,6 +182,40 @@ class _Dialect:
             f"{insert} ON CONFLICT (thing) DO UPDATE SET "
             f"fencing_token = {greatest}({table}.fencing_token, excluded.fencing_token)"
         )
+
+
+@contextmanager
+def _plain_rows(cursor: Any) -> Iterator[None]:
+    """Inside, a cursor that makes something else of its rows gives tuples: only they are the same everywhere."""
+    driver = _driver(cursor)
+    if driver not in _FACTORIES:
+        yield
+        return
+    before = cursor.row_factory
+    cursor.row_factory = _FACTORIES[driver]()
+    try:
+        yield
+    finally:
+        cursor.row_factory = before
+
+
+def _tuples_of_psycopg() -> Any:
+    return sys.modules["psycopg.rows"].tuple_row
+
+
+_FACTORIES: dict[str, Callable[[], Any]] = {"sqlite3": lambda: None, "psycopg": _tuples_of_psycopg}
+
+
+def _driver(cursor: object) -> str:
+    """The package that a cursor, or what it derives from, comes from."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(cursor).__mro__]
+    return next((one for one in packages if one in _DRIVERS), packages[0])
+
+
+def _only(row: Any) -> Any:
+    """The value of a row that has one, also of a cursor whose rows are mappings."""
+    (value,) = row.values() if isinstance(row, Mapping) else row
+    return value
 
 
 def _in_transaction(cursor: Any) -> bool | None:

@@ -19,7 +19,8 @@ def guarded_update(session: Session | Connection, statement: Update, *, column: 
 
     `statement` is `update(…).where(…).values(…)` and names one row, by its primary key; `column` is where that table
     keeps the token, such as `Report.fencing_token`. Check and write are one statement. Objects of the session that
-    show the row are not changed: refresh them. False: there is no such row.
+    show the row are not changed: refresh them. It belongs into a transaction, not under the isolation level
+    `AUTOCOMMIT`. False: there is no such row.
     Raises `StaleFencingToken`, and then nothing was written; `InvalidRequest` without a token or `where`, and where
     that met several rows (roll back then).
     """
@@ -28,10 +29,10 @@ def guarded_update(session: Session | Connection, statement: Update, *, column: 
     async def run_write() -> int:
         return _changed(session.execute(guarded))
 
-    async def run_look() -> list[int | None]:
+    async def run_look() -> list[Any]:
         return list(session.execute(look).scalars())
 
-    return step(_rule.update(str(column), fencing_token=token, write=run_write, look=run_look))
+    return step(_rule.update(str(column), fencing_token=token, write=run_write, look=run_look, locked=_always))
 
 
 async def guarded_update_async(
@@ -43,10 +44,14 @@ async def guarded_update_async(
     async def run_write() -> int:
         return _changed(await session.execute(guarded))
 
-    async def run_look() -> list[int | None]:
+    async def run_look() -> list[Any]:
         return list((await session.execute(look)).scalars())
 
-    return await _rule.update(str(column), fencing_token=token, write=run_write, look=run_look)
+    return await _rule.update(str(column), fencing_token=token, write=run_write, look=run_look, locked=_always)
+
+
+def _always() -> bool:
+    return True
 
 
 def _changed(result: Any) -> int:
@@ -55,7 +60,7 @@ def _changed(result: Any) -> int:
 
 def _guarded(statement: Update, column: Any, fencing_token: int | None) -> tuple[Any, Any, int]:
     """The statement with its guard, and the one that looks at the tokens of the same rows."""
-    from sqlalchemy import or_, select
+    from sqlalchemy import BigInteger, cast, or_, select
 
     token = _rule.presented(fencing_token)
     where = statement.whereclause
@@ -63,6 +68,7 @@ def _guarded(statement: Update, column: Any, fencing_token: int | None) -> tuple
         raise InvalidRequest("a guarded update needs where(): the row that is meant", hint="give its primary key")
     if getattr(statement, "_returning", ()):
         raise InvalidRequest("a guarded update cannot return rows", hint="select them afterwards")
-    guarded = statement.where(or_(column.is_(None), column <= token)).values({column: token})
+    number = cast(column, BigInteger)  # SQLite would compare a column of text as text
+    guarded = statement.where(or_(column.is_(None), number <= token)).values({column: token})
     guarded = guarded.execution_options(synchronize_session=False)  # or objects would show what was refused
     return guarded, select(column).where(where).with_for_update(), token

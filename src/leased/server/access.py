@@ -8,6 +8,7 @@ from collections.abc import Callable
 from leased.aio_clock import LoopClock
 from leased.server.app import App
 from leased.server.gate import AccessGate, Budgets
+from leased.server.holds import HoldsKept
 from leased.server.key_sets import KeySet, fetch_from
 from leased.server.limits import Budget
 from leased.server.registries import Place, open_registry
@@ -25,7 +26,8 @@ def make_app(settings: Settings) -> App:
     if settings.open:
         return App(Service(settings))
     gate = open_gate(settings)
-    return App(Service(settings, gate=gate), further=manage_routes(gate))
+    holds = gate.registry if isinstance(gate.registry, HoldsKept) else None
+    return App(Service(settings, gate=gate, holds=holds), further=manage_routes(gate))
 
 
 def open_gate(settings: Settings) -> AccessGate:

@@ -177,3 +177,128 @@ class Health(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """That it is so; otherwise the answer is a problem."""
 
     status: Literal["ok", "ready"]
+
+
+class SessionMay(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What whoever looks at a page has a right to."""
+
+    list: bool
+    force: bool
+    manage: bool
+    hold: bool
+
+
+class SessionPrincipal(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Whom the credential of a browser stands for."""
+
+    kind: Literal["member", "function", "service"]
+    name: str
+    role: Literal["owner", "admin", "member"] | None
+    project: str
+
+
+class SessionAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Who looks at the dashboard. `acts`: whether it may act, with `csrfToken` as the header `leased-csrf`."""
+
+    mode: Literal["local", "credentials"]
+    signed_in: bool
+    principal: SessionPrincipal | None
+    may: SessionMay
+    acts: bool
+    csrf_token: str | None
+    version: str
+    store: str | None
+    heartbeat_ms: Milliseconds
+
+
+class WaiterShown(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A claim that waits. `leftMs` is `null` where its caller asks again and again."""
+
+    held_by: str
+    owner: str | None
+    metadata: dict[str, Any]
+    waited_ms: Milliseconds
+    left_ms: Milliseconds | None
+
+
+class WaitersAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The first hundred who wait for a key in this process, in order, and how many wait in all."""
+
+    waiters: list[WaiterShown]
+    total: Annotated[int, Meta(ge=0)]
+
+
+class HoldShown(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """One hold. `end` is `null` as long as it goes on; `reason` is what was said when it was ended."""
+
+    held_by: str
+    owner: str | None
+    fencing_token: Number
+    acquired_at: Instant
+    ended_at: Instant | None
+    end: Literal["released", "force_released", "expired", "abandoned"] | None
+    waited_ms: Milliseconds
+    reason: str | None
+
+
+class HistoryAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The last holds of a key that came through the service, the newest first. `kept`: whether any history is."""
+
+    kept: bool
+    holds: list[HoldShown]
+
+
+class ContentionSample(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A minute of a key that began `at`: how often it was asked for in vain, and how many waited at the most."""
+
+    at: Instant
+    contended: Annotated[int, Meta(ge=0)]
+    waiting: Annotated[int, Meta(ge=0)]
+
+
+class ContentionAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The last hour of a key in minutes, the oldest first, as far as this process answered."""
+
+    interval_ms: Milliseconds
+    samples: list[ContentionSample]
+
+
+class Percentiles(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What 50, 95 and 99 of a hundred did not exceed, in milliseconds, to within 5 %."""
+
+    p50: Milliseconds
+    p95: Milliseconds
+    p99: Milliseconds
+
+
+class Sample(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """What went on until `at`: how many keys were held and claims waited then, and what was answered since the sample
+    before. `contended`: the key was held. `rejected`: it could not work; `limited`: too many requests."""
+
+    at: Instant
+    held: Annotated[int, Meta(ge=0)] | None
+    waiting: Annotated[int, Meta(ge=0)]
+    acquired: Annotated[int, Meta(ge=0)]
+    contended: Annotated[int, Meta(ge=0)]
+    rejected: Annotated[int, Meta(ge=0)]
+    denied: Annotated[int, Meta(ge=0)]
+    limited: Annotated[int, Meta(ge=0)]
+    forced: Annotated[int, Meta(ge=0)]
+    wait_ms: Percentiles | None
+    hold_ms: Percentiles | None
+
+
+class LimitShown(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """How much may be used at most, in so many milliseconds or at once, and what is left, where that is known."""
+
+    most: Annotated[int, Meta(ge=0)]
+    left: Annotated[int, Meta(ge=0)] | None
+    per_ms: Milliseconds | UnsetType = UNSET
+
+
+class OverviewAnswer(Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The last hour of a project in samples, the oldest first, as far as this process answered."""
+
+    interval_ms: Milliseconds
+    samples: list[Sample]
+    limits: dict[str, LimitShown]

@@ -12,16 +12,19 @@ from typing import Any
 import msgspec
 
 from leased.errors import AccessDenied, LeasedError, Unauthenticated
-from leased.server.calls import Call, Disconnected, Receive, Route, Send
+from leased.server.browser import Asks, Door
+from leased.server.calls import DATA, Call, Disconnected, Receive, Route, Send
 from leased.server.heads import Head, Refused, peer_of, read_query
 from leased.server.metrics import RouteCounts
 from leased.server.openapi import describe
-from leased.server.principals import LOCAL, Action, OpenGate, Principal
+from leased.server.principals import LOCAL, Action, OpenGate, Principal, Shown
 from leased.server.requests import MAX_BODY, Reader
 from leased.server.routes import routes_of, version_of_program
+from leased.server.routes_looking import looking_routes
 from leased.server.service import Service
 from leased.server.settings import is_loopback
 from leased.server.troubles import ServiceUnavailable
+from leased.server.ui import BELOW, HEADERS, page_routes, session_routes
 from leased.wire import Body
 from leased.wire_errors import write_error
 
@@ -33,12 +36,13 @@ PROBLEM = (b"content-type", b"application/problem+json")
 _encode = msgspec.json.Encoder().encode
 _NO_STORE = (b"cache-control", b"no-store")
 _CLOSE = (b"connection", b"close")
+_MOST_HOSTS = 16
 
 
 class _Way:
     """A route as it is gone: with its reader made once, and its counts."""
 
-    __slots__ = ("action", "counts", "endless", "handler", "identifies", "query", "raw", "reader")
+    __slots__ = ("action", "asks", "counts", "endless", "handler", "identifies", "page", "query", "raw", "reader")
 
     def __init__(self, route: Route, counts: RouteCounts, *, open_to_all: bool) -> None:
         self.handler = route.handler
@@ -46,6 +50,8 @@ class _Way:
         self.identifies = route.known and not open_to_all  # who asks nobody need not be asked, on every request
         self.action: Action | None = None if open_to_all else route.action
         self.endless = route.endless
+        self.page = route.page
+        self.asks: Asks = route.asks
         self.query = tuple(route.query)
         self.reader: Reader[Any] | None = None if route.request is None else Reader(route.request)
         self.counts = counts
@@ -62,20 +68,24 @@ class App:
         description = Route(
             "GET", "/openapi.json", "This description", raw=self._describe, known=False, media_type="application/json"
         )
-        self.routes: tuple[Route, ...] = (*routes_of(service, admit=self._admit), *further, description)
+        self._door = Door(settings, service.gate.sessions)
+        own = (*routes_of(service, admit=self._admit), *looking_routes(service))
+        pages = page_routes(service)
+        sessions = session_routes(service, self._door)
+        self.routes: tuple[Route, ...] = (*own, *further, *sessions, description)
         self._description = b""
         self._ways: dict[bytes, dict[str, _Way]] = {}
         self._straight: dict[tuple[str, bytes], _Way] = {}
-        for route in self.routes:
-            counts = service.metrics.route(f"{route.method} {route.path}")
+        for route in (*self.routes, *pages):
+            counts = service.metrics.route(BELOW if route.page else f"{route.method} {route.path}")
             way = _Way(route, counts, open_to_all=self._open)
             self._ways.setdefault(route.path.encode(), {})[route.method] = way
             self._straight[route.method, route.path.encode()] = way
         self._elsewhere = service.metrics.route("other")
         self._hops = settings.proxy_hops
         self._logs = settings.log_requests
+        self._known_hosts: set[bytes] = set()
         self._checks_host = settings.open and is_loopback(settings.host)
-        self._hosts = {"localhost", "127.0.0.1", "[::1]", settings.host, *settings.allowed_hosts}
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request, or the life of the service."""
@@ -98,7 +108,7 @@ class App:
                     return
                 headers = [JSON, (b"content-length", b"%d" % len(body))]
                 if way.reader is None:
-                    headers.append(_NO_STORE)
+                    headers += DATA
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 await send({"type": "http.response.body", "body": body})
             elif way.raw is not None:
@@ -106,10 +116,10 @@ class App:
         except Disconnected:
             pass
         except LeasedError as error:
-            status = await self._refuse(send, error, call)
+            status = await self._refuse(send, error, call, path=scope["path"])
         except Exception:
             log.exception("a fault of the service on %s %s", scope["method"], scope["path"])
-            status = await self._refuse(send, _fault(), call)
+            status = await self._refuse(send, _fault(), call, path=scope["path"])
         finally:
             seconds = perf_counter() - started
             (self._elsewhere if way is None else way.counts).add(status, seconds)
@@ -133,15 +143,19 @@ class App:
     async def _prepare(self, way: _Way, call: Call, scope: Any) -> None:
         """Read the request, find out who asks, and whether he may."""
         head = scope.get("leased.head") or Head(scope["headers"])
-        if self._checks_host and head.host_name() not in self._hosts:
-            raise Refused(421, "the service was called by a name that is not its own", hint="set allowed_hosts")
-        call.authorization = head.authorization
+        if self._checks_host and head.host not in self._known_hosts:
+            self._check_host(head)
+        call.shown = shown = head.authorization
+        if head.more is not None:
+            call.shown = shown = self._enter(way, call, scope, head=head)
         if way.identifies:
-            principal = None if way.endless else self._gate.recall(head.authorization)
+            principal = None if way.endless else self._gate.recall(shown)
             if principal is None:
                 call.peer = peer_of(scope, head, hops=self._hops)
-                principal = await self._gate.identify(head.authorization, peer=call.peer)
+                principal = await self._gate.identify(shown, peer=call.peer)
             call.principal = principal
+        elif way.page and head.more is None:
+            self._enter(way, call, scope, head=head)
         try:
             if way.reader is not None:
                 call.request = way.reader.read(await _read_body(head, call.receive, scope))
@@ -154,6 +168,19 @@ class App:
         if way.action is not None:
             key = call.query.get("key", "") if call.request is None else call.request.key
             await self._admit(call.principal, way.action, key)
+
+    def _check_host(self, head: Head) -> None:
+        """Refuse a name that is not ours; remember how one was written that is."""
+        if head.host_name() not in self._door.hosts:
+            raise Refused(421, "the service was called by a name that is not its own", hint="set allowed_hosts")
+        if len(self._known_hosts) < _MOST_HOSTS:
+            self._known_hosts.add(head.host)
+
+    def _enter(self, way: _Way, call: Call, scope: Any, *, head: Head) -> Shown:
+        """Let a browser in, or whoever comes for a page; the sign-in that its cookie stands for, or the header it
+        sent."""
+        visit = call.visit = self._door.enter(scope, head, asks=way.asks, page=way.page)
+        return head.authorization if visit is None or visit.session is None else visit.session
 
     async def _admit(self, principal: Principal, action: Action, key: str) -> None:
         if self._open:
@@ -168,16 +195,18 @@ class App:
         if not self._description:
             whole = describe(self.routes, version=version_of_program(), open_to_all=self._open)
             self._description = _encode(whole)
-        await _answer(send, 200, self._description, (JSON,))
+        await _answer(send, 200, self._description, (JSON, *DATA[1:]))
         return 200
 
-    async def _refuse(self, send: Send, error: LeasedError, call: Call) -> int:
+    async def _refuse(self, send: Send, error: LeasedError, call: Call, *, path: str) -> int:
         """Answer with a problem document."""
         request_id = getattr(call.request, "request_id", None) or secrets.token_hex(8)
         unknown = call.principal is LOCAL and not self._open
+        if not unknown:
+            self._service.journal.refused(call.principal.project, error)
         error = self._service.troubles.told(error, to=None if unknown else call.principal, request_id=request_id)
         body = write_error(error, request_id=request_id)
-        headers = [PROBLEM, _NO_STORE]
+        headers = [PROBLEM, *((_NO_STORE, *HEADERS) if path.startswith(BELOW) else DATA)]
         if isinstance(error, Refused):
             body["status"] = error.status
             if error.status == 413:
@@ -196,6 +225,7 @@ class App:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self._service.journal.begin()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self._service.close()

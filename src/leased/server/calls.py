@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from leased.server.principals import Action, Principal
+from leased.server.browser import Asks, Visit
+from leased.server.principals import Action, Principal, Shown
 from leased.wire import Body
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -14,6 +15,13 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 NO_QUERY: Mapping[str, str] = {}
+
+DATA: Sequence[tuple[bytes, bytes]] = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""Headers of answers that a browser can be led to and that are no page: whatever names are in them, they are data."""
 
 
 class Disconnected(Exception):
@@ -23,7 +31,7 @@ class Disconnected(Exception):
 class Call:
     """One request on its way: who asks, for what, and how to notice that he has gone."""
 
-    __slots__ = ("authorization", "peer", "principal", "query", "receive", "request")
+    __slots__ = ("peer", "principal", "query", "receive", "request", "shown", "visit")
 
     def __init__(self, principal: Principal, receive: Receive) -> None:
         """`request` becomes the body as a value; it stays `None` where the route has none."""
@@ -31,8 +39,9 @@ class Call:
         self.receive = receive
         self.request: Any = None
         self.query: Mapping[str, str] = NO_QUERY
-        self.authorization: str | None = None
+        self.shown: Shown = None
         self.peer = ""
+        self.visit: Visit | None = None
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Body]]
@@ -50,6 +59,7 @@ class Route:
     `known` says that the caller must be known even so. `request` is the type of the body, `query` has the parameters,
     each with its meaning, of which some are `required`; `answer` is the type of what comes back, or `media_type` says
     what it is, for the description of the interface. `endless`: the answer goes on until somebody ends it.
+    `page`: it is for browsers, with a credential or without. `asks`: what it does if it is no GET.
     """
 
     method: str
@@ -65,6 +75,8 @@ class Route:
     answer: type[Any] | None = None
     media_type: str = "application/json"
     endless: bool = False
+    page: bool = False
+    asks: Asks = "changes"
 
 
 async def until_gone(receive: Receive) -> None:

@@ -70,8 +70,8 @@ class Events:
         most = self._settings.max_event_streams
         if len(self.readers) >= most or self._ended:
             raise RateLimited(f"{most} event streams are open, and no more can be", retry_after=_RETRY_AFTER)
-        share = max(1, most // _PARTS)
-        if project and sum(reader.project == project for reader in self.readers) >= share:
+        share, open_ = self.share(project)
+        if project and open_ >= share:
             raise RateLimited(
                 f"{share} event streams of this project are open, and no more can be",
                 retry_after=_RETRY_AFTER,
@@ -80,6 +80,11 @@ class Events:
         reader = Reader(project, room=self._settings.event_queue)
         self.readers.add(reader)
         return reader
+
+    def share(self, project: str) -> tuple[int, int]:
+        """How many streams a project may have, and how many it has."""
+        most = self._settings.max_event_streams
+        return max(1, most // _PARTS) if project else most, sum(one.project == project for one in self.readers)
 
     async def stream(self, reader: Reader) -> AsyncGenerator[bytes, None]:
         """The bytes for this reader, as they come, until the service ends; then it is closed."""

@@ -11,10 +11,10 @@ import hashlib
 import ipaddress
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from leased.checks import shown
 from leased.errors import (
@@ -27,26 +27,19 @@ from leased.errors import (
     Unauthenticated,
 )
 from leased.server.audit import Audit
-from leased.server.credentials import RuleSet
+from leased.server.credentials import Credential, RuleSet
+from leased.server.gate_memory import GRACE, Memory, Together
 from leased.server.keys import FORM, PREFIX, Hasher, read_key
 from leased.server.limits import Budget, Meter
-from leased.server.principals import Action, Principal
+from leased.server.principals import Action, Principal, Shown
 from leased.server.registry import Registry
 from leased.server.request_ids import RequestIds
 from leased.server.rights import NEVER_REFUSED, is_ruled, may
 from leased.server.rules import Asked, DenyAll, Rule, compile_rule
+from leased.server.sessions import PURPOSE, Session, Sessions
 from leased.server.tokens import Tokens
 from leased.server.usage import OwnUsage, SharedUsage, Shelf, Usage
-
-REMEMBERED_FOR = 2.0
-"""Seconds that a credential or rule set is used without asking the registry: as long can a revoked one still work where
-another process revoked it."""
-
-GRACE = 60.0
-"""Seconds that they are used while the registry does not answer. Whoever is not remembered is let in by nobody then."""
-
-MAX_REMEMBERED = 10_000
-"""Credentials, and rule sets, that are remembered at once."""
+from leased.store import again
 
 ATTEMPTS = Budget(600, 3600.0)
 """Acquire attempts of one member: ten a minute is more than a person, and less than a loop."""
@@ -77,7 +70,6 @@ _DENIED: Mapping[Action, tuple[str, str]] = {
 }
 """What is told for an action, whatever the reason; see `AccessGate._denied`."""
 
-_T = TypeVar("_T")
 _log = logging.getLogger("leased.server.gate")
 
 
@@ -96,65 +88,6 @@ class _RegistrySilent(Exception):
     def __init__(self, problem: StoreUnavailable) -> None:
         super().__init__(problem)
         self.problem = problem
-
-
-@dataclass(frozen=True, slots=True)
-class _Known(Generic[_T]):
-    """Something that was looked up: when, for which project, and until which instant of the wall clock it is true."""
-
-    value: _T
-    at: float
-    project: str
-    until: float
-
-
-class _Memory(Generic[_T]):
-    """What was looked up a moment ago, by name; the oldest makes room."""
-
-    def __init__(self, *, now: Callable[[], float], wall: Callable[[], float], grace: float) -> None:
-        self._now = now
-        self._wall = wall
-        self._grace = grace
-        self._known: OrderedDict[Any, _Known[_T]] = OrderedDict()
-        self.generation = 0
-        """Rises whenever something is forgotten."""
-
-    def get(self, name: Any) -> _T | None:
-        return self._within(name, REMEMBERED_FOR)
-
-    def get_old(self, name: Any, problem: StoreUnavailable) -> _T:
-        """What was known before the registry ceased to answer, or raise that problem."""
-        found = None if isinstance(problem, StoreNotUsable) else self._within(name, self._grace)
-        if found is None:
-            raise problem
-        return found
-
-    def put(self, name: Any, value: _T, *, project: str, generation: int, until: float = math.inf) -> None:
-        """Remember it, unless something was forgotten since that generation: it may be what was true before."""
-        if generation != self.generation:
-            return
-        self._known[name] = _Known(value, self._now(), project, until)
-        self._known.move_to_end(name)
-        if len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
-
-    def forget(self, project: str) -> None:
-        self.generation += 1
-        for name in [name for name, one in self._known.items() if one.project == project]:
-            del self._known[name]
-
-    def doubt(self, project: str) -> None:
-        """Look it up anew; where there is no answer it still is what was known before."""
-        self.generation += 1
-        for name, one in self._known.items():
-            if one.project == project:
-                self._known[name] = replace(one, at=min(one.at, self._now() - REMEMBERED_FOR))
-
-    def _within(self, name: Any, seconds: float) -> _T | None:
-        found = self._known.get(name)
-        if found is None or self._now() >= found.at + seconds:
-            return None
-        return None if found.until < math.inf and self._wall() >= found.until else found.value
 
 
 class AccessGate:
@@ -190,22 +123,36 @@ class AccessGate:
         )
         self._failures = Meter(budgets.failures, now=now)
         self._request_ids = RequestIds(registry, wall=wall)
-        self._principals: _Memory[Principal] = _Memory(now=now, wall=wall, grace=grace)
-        self._rules: _Memory[Mapping[str, Rule]] = _Memory(now=now, wall=wall, grace=grace)
+        self._principals: Memory[tuple[Principal, float]] = Memory(now=now, wall=wall, grace=grace)
+        self._rules: Memory[Mapping[str, Rule]] = Memory(now=now, wall=wall, grace=grace)
+        self._credentials: Together[Credential | None] = Together()
+        self._rule_sets: Together[RuleSet | None] = Together()
+        self.sessions = Sessions(hasher.key_for(PURPOSE + (b"" if tokens is None else tokens.mark)), wall=wall)
 
-    def recall(self, authorization: str | None) -> Principal | None:
+    def recall(self, shown: Shown) -> Principal | None:
         """See `Gate`."""
-        return self._principals.get(_name_of(authorization))
+        known = self._principals.get(_name_of(shown))
+        return None if known is None else known[0]
 
-    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+    async def identify(self, shown: Shown, *, peer: str) -> Principal:
         """See `Gate`. A valid credential is never refused for the failures of others at its address."""
-        name = _name_of(authorization)
-        known = self._principals.get(name)
+        return (await self._identified(shown, peer=peer))[0]
+
+    async def sign_in(self, credential: str, *, peer: str, life: float) -> tuple[Principal, Session]:
+        """See `Gate`."""
+        principal, end = await self._identified(f"Bearer {credential}", peer=peer)
+        return principal, self.sessions.begin(principal, life=life, end=end)
+
+    async def _identified(self, shown: Shown, *, peer: str) -> tuple[Principal, float]:
+        """Who shows this, and until when that is true at the most."""
+        name = _name_of(shown)
+        ended = isinstance(shown, Session) and not self.sessions.lasts(shown)
+        known = None if ended else self._principals.get(name)
         if known is not None:
             return known
         generation = self._principals.generation
         try:
-            principal, until = await self._identify(authorization)
+            found = await self._identify(shown)
         except Unauthenticated:
             late = self._failures.take(_network(peer))
             if late > 0:
@@ -213,8 +160,9 @@ class AccessGate:
             raise
         except _RegistrySilent as silence:
             return self._principals.get_old(name, silence.problem)
-        self._principals.put(name, principal, project=principal.project, generation=generation, until=until)
-        return principal
+        principal, until = found
+        self._principals.put(name, found, project=principal.project, generation=generation, until=until)
+        return found
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`."""
@@ -246,6 +194,15 @@ class AccessGate:
         """See `Gate`."""
         await self.audit.record(principal, action, target=key, detail=detail)
 
+    def budgets(self, project: str) -> dict[str, dict[str, int | None]]:
+        """See `Gate`."""
+        own = self._budgets
+        return {
+            "projectRequests": _told(own.requests, left=self._usage.left(project)),
+            "memberAttempts": _told(own.attempts, left=None),
+            "failedLogins": _told(own.failures, left=None),
+        }
+
     async def close(self) -> None:
         """See `Gate`."""
         await self._usage.close()
@@ -264,8 +221,11 @@ class AccessGate:
         self._principals.doubt(project)
         self._rules.doubt(project)
 
-    async def _identify(self, authorization: str | None) -> tuple[Principal, float]:
+    async def _identify(self, shown: Shown) -> tuple[Principal, float]:
         """Who it is, and until when at the most."""
+        if isinstance(shown, Session):
+            return await self._signed_in(shown)
+        authorization = shown
         if not authorization:
             raise Unauthenticated("a credential is needed", hint="send the header Authorization: Bearer lk_…")
         scheme, _, credential = authorization.partition(" ")
@@ -279,12 +239,32 @@ class AccessGate:
         key = read_key(credential)
         if key is None:
             raise Unauthenticated("the API key is not valid: it has not the form of one", hint=FORM)
-        try:
-            found = await self.registry.credential(key.id)
-        except StoreUnavailable as problem:
-            raise _RegistrySilent(problem) from problem
+        found = await self._look_up(key.id)
         if not self.hasher.matches(key, None if found is None else found.digest) or found is None:
             raise Unauthenticated("the API key is not valid", hint=_NOT_KNOWN)
+        return self._good(found)
+
+    async def _signed_in(self, session: Session) -> tuple[Principal, float]:
+        """For whom a browser's sign-in stands, as long as it and its credential last."""
+        if not self.sessions.lasts(session):
+            raise Unauthenticated("the sign-in has ended", hint="sign in again")
+        if session.member is not None:
+            return session.member, session.until
+        found = await self._look_up(session.credential)
+        if found is None:
+            raise Unauthenticated("the API key of the sign-in is not valid any more", hint=_NOT_KNOWN)
+        principal, until = self._good(found)
+        return principal, min(until, session.until)
+
+    async def _look_up(self, id: str) -> Credential | None:
+        name = id, self._principals.generation  # what was begun before a change may not know of it
+        try:
+            return await self._credentials.get(name, partial(self.registry.credential, id))
+        except StoreUnavailable as problem:
+            raise _RegistrySilent(again(problem)) from problem
+
+    def _good(self, found: Credential) -> tuple[Principal, float]:
+        """Whom a credential stands for, and until when, unless that is over."""
         if found.revoked_at is not None:
             raise Unauthenticated("the API key was revoked", hint="ask an admin of the project for a new one")
         if found.expires_at is not None and self.wall() >= found.expires_at:
@@ -311,9 +291,10 @@ class AccessGate:
         if known is None:
             generation = self._rules.generation
             try:
-                rule_set = await self.registry.rule_set(project)
+                name = project, generation
+                rule_set = await self._rule_sets.get(name, partial(self.registry.rule_set, project))
             except StoreUnavailable as problem:
-                return self._rules.get_old(project, problem)
+                return self._rules.get_old(project, again(problem))
             known = {} if rule_set is None else _usable(rule_set)
             self._rules.put(project, known, project=project, generation=generation)
         return known
@@ -328,9 +309,11 @@ class AccessGate:
         )
 
 
-def _name_of(authorization: str | None) -> bytes:
+def _name_of(shown: Shown) -> bytes | str:
     """By which a credential is remembered, so that nothing of it is."""
-    return hashlib.sha256((authorization or "").encode(errors="surrogatepass")).digest()
+    if isinstance(shown, Session):
+        return shown.id
+    return hashlib.sha256((shown or "").encode(errors="surrogatepass")).digest()
 
 
 def _usable(rule_set: RuleSet) -> Mapping[str, Rule]:
@@ -349,6 +332,10 @@ def _compiled(source: str) -> Rule:
     except LeasedError as error:  # it could when it was installed: the library has changed
         _log.error("an access rule cannot be used any more, and denies: %s", error.message)
         return DenyAll(error.message)
+
+
+def _told(budget: Budget, *, left: int | None) -> dict[str, int | None]:
+    return {"most": budget.uses, "perMs": round(budget.seconds * 1000), "left": left}
 
 
 def _limited(what: str, late: float) -> LeasedError:

@@ -10,6 +10,11 @@ from leased.errors import InvalidRequest, LeasedError
 
 MAX_QUERY = 8 * 1024
 
+OF_BROWSERS = frozenset({b"cookie", b"origin", b"sec-fetch-site", b"leased-csrf"})
+"""Headers that count where a browser asks."""
+
+_BETWEEN = {**dict.fromkeys(OF_BROWSERS, b","), b"cookie": b";", b"x-forwarded-host": b",", b"x-forwarded-proto": b","}
+
 
 class Refused(LeasedError):
     """A request that is none for this service; `http_status` says of which kind. Its code is that of a bad request."""
@@ -26,7 +31,7 @@ class Refused(LeasedError):
 class Head:
     """What counts of a request's headers."""
 
-    __slots__ = ("authorization", "content_type", "forwarded", "host", "length")
+    __slots__ = ("authorization", "content_type", "forwarded", "host", "length", "more")
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Read them; those that may stand only once and stand twice are refused."""
@@ -35,6 +40,7 @@ class Head:
         self.host = b""
         self.forwarded = b""
         self.length = 0  # of the body, where that is known
+        self.more: dict[bytes, bytes] | None = None  # what only browsers send, and proxies write
         for name, value in headers:
             if name == b"authorization":
                 if self.authorization is not None:
@@ -50,6 +56,9 @@ class Head:
                 self.host = value
             elif name == b"x-forwarded-for":
                 self.forwarded = b",".join((self.forwarded, value)) if self.forwarded else value
+            elif name in _BETWEEN:
+                more = self.more = self.more or {}
+                more[name] = more[name] + _BETWEEN[name] + value if name in more else value
 
     def check_json(self) -> None:
         """Raise `Refused` unless the body says that it is JSON: a web page cannot send that without being asked."""
@@ -59,10 +68,12 @@ class Head:
 
     def host_name(self) -> str:
         """The name by which the service was called, without a port."""
-        text = self.host.decode("latin-1").lower()
-        if text.startswith("["):
-            return text.partition("]")[0] + "]"
-        return text.partition(":")[0]
+        return name_in(self.host.decode("latin-1").lower())
+
+
+def name_in(host: str) -> str:
+    """The name of a host without its port."""
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
 def peer_of(scope: Any, head: Head, *, hops: int) -> str:

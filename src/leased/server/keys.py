@@ -61,17 +61,25 @@ def read_key(text: str) -> ApiKey | None:
 
 
 class Hasher:
-    """The keyed hash under which keys are stored. Its own key, the pepper, is kept apart from them."""
+    """The keyed hash under which keys are stored. Its own key, the pepper, is kept apart from them; where it is
+    `public`, everybody knows it."""
 
-    def __init__(self, pepper: bytes) -> None:
+    def __init__(self, pepper: bytes, *, public: bool = False) -> None:
         if len(pepper) < PEPPER_LENGTH:
-            raise StoreNotUsable(f"the key of the hash has {len(pepper)} bytes, less than {PEPPER_LENGTH}")
+            message = f"the key of the hash has {len(pepper)} bytes, less than {PEPPER_LENGTH}"
+            raise StoreNotUsable(message, hint="give the file that was made with the registry: --registry-key")
         self._pepper = pepper
+        self._secret = secrets.token_bytes(PEPPER_LENGTH) if public else pepper
 
     @property
     def mark(self) -> str:
         """By which a registry knows that keys in it were hashed like this; it tells nothing of the pepper."""
         return hmac.digest(self._pepper, b"registry of leased", "sha256").hex()
+
+    def key_for(self, purpose: bytes) -> bytes:
+        """A secret key for something else, the same for all who have this pepper; if that is public, of this object
+        alone."""
+        return hmac.digest(self._secret, purpose, "sha256")
 
     def digest(self, key: ApiKey) -> bytes:
         """What is stored of a key. It covers the id, so that it cannot be moved to another one."""

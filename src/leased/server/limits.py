@@ -88,6 +88,11 @@ class Meter:
         name = self._known(name, now=now)
         self._keep(name, min(max(self._level(name), now) + count * self._step, now + self._span), now=now)
 
+    def left(self, name: str) -> int:
+        """How many uses would pass now."""
+        now = self._instant()
+        return (self._span - max(self._level(name) - now, 0)) // self._step
+
     def give_back(self, name: str, count: int = 1) -> None:
         """Undo a `take` of just now."""
         name = name if name in self._full_at else _OTHERS

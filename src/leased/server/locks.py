@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -27,20 +24,20 @@ from leased.model import (
     Lost,
     Operation,
     Release,
-    Released,
     Renew,
     Status,
-    Terms,
 )
-from leased.policy import DEFAULT_MAX_HOLD, MAX_LIST_PAGE, lease_call_timeout
+from leased.policy import MAX_LIST_PAGE, lease_call_timeout
 from leased.server.calls import Call, Disconnected, has_gone
 from leased.server.events import Events
+from leased.server.journal import Forced, Journal
 from leased.server.metrics import Metrics
+from leased.server.outcomes import ACTIONS, word_of
+from leased.server.outcomes import Outcome as Outcomes
 from leased.server.policies import Policies
 from leased.server.principals import Action, Gate, Principal
 from leased.server.request_ids import parameters_of
 from leased.server.requests import (
-    MAX_WHOLE_METADATA,
     AbandonMember,
     AcquireMember,
     AcquireRequest,
@@ -52,9 +49,9 @@ from leased.server.requests import (
     ReleaseRequest,
     RenewMember,
     RenewRequest,
-    check_depth,
 )
 from leased.server.tenancy import shown_key, shown_owner, stored_beginning, stored_key, stored_owner
+from leased.server.terms import metadata_text, terms_of
 from leased.server.troubles import Troubles
 from leased.server.waiting import Waiting, shutting_down
 from leased.store import Outcome, Store, one
@@ -64,9 +61,6 @@ from leased.wire_errors import write_error
 Admit: TypeAlias = Callable[[Principal, Action, str], Awaitable[None]]
 """Lets a principal do something with a key, or raises."""
 
-_Outcome: TypeAlias = Held | Contended | Lost | Released | None
-
-_encode = msgspec.json.Encoder().encode
 _DEFAULT_PAGE = 100
 _PAGE_QUERY = {"prefix": "", "after": "", "limit": str(_DEFAULT_PAGE)}
 
@@ -85,6 +79,7 @@ class LockOperations:
         events: Events,
         metrics: Metrics,
         troubles: Troubles,
+        journal: Journal,
     ) -> None:
         self._store = store
         self._gate = gate
@@ -94,6 +89,8 @@ class LockOperations:
         self._events = events
         self._metrics = metrics
         self._troubles = troubles
+        self._journal = journal
+        self._note = journal.note
         self.draining = False
 
     async def acquire(self, call: Call) -> Body:
@@ -185,6 +182,7 @@ class LockOperations:
                 if isinstance(operation, Acquire) and operation.claim.request_id is not None:
                     await self._bind(principal, operation.claim, request_id=operation.claim.request_id)
             except LeasedError as error:
+                self._journal.refused(principal.project, error)
                 outcomes[place] = write_error(self._troubles.told(error, to=principal), request_id=None)
             else:
                 asked.append((place, operation))
@@ -234,10 +232,16 @@ class LockOperations:
         aim = "whoever holds it" if number is None else f"fencing token {number}"
         detail = aim if request.reason is UNSET else f"{aim}: {request.reason}"
         await self._gate.record(principal, "force-release", key=request.key, detail=detail)
-        forced = await self._store.force_release(key, fencing_token=number, timeout=self._env.timeout)
+        timeout = self._env.timeout
+        # For history alone: whoever leaves the number out ends a hold that nobody here may have seen begin.
+        ended = number or (await self._store.status(key, timeout=timeout)).fencing_token
+        forced = await self._store.force_release(key, fencing_token=number, timeout=timeout)
         if forced:
             self._env.lines.released(key)
-            self._events.publish(principal.project, "force_released", key=request.key, by=principal.name)
+            reason = "" if request.reason is UNSET else request.reason
+            self._note((principal.project, Forced(key, ended, reason), None, self._env.clock.wall()))
+            known = {} if ended is None else {"fencingToken": ended}
+            self._events.publish(principal.project, "force_released", key=request.key, by=principal.name, **known)
         self._metrics.count("force-release", "released" if forced else "not_holder")
         return wire.write_forced(forced=forced)
 
@@ -246,10 +250,7 @@ class LockOperations:
         key = call.query.get("key", "")
         self._policies.check_key(call.principal, key)
         stored = stored_key(call.principal, key)
-        status = await self._store.status(stored, timeout=self._env.timeout)
-        body = self._show(call.principal, status)
-        body["waiters"] = self._env.lines.waiting(stored)
-        return body
+        return self._show(call.principal, await self._store.status(stored, timeout=self._env.timeout))
 
     async def list(self, call: Call) -> Body:
         """A page of the held and closed keys of the project."""
@@ -298,27 +299,29 @@ class LockOperations:
             ttl,
             None if owner is UNSET else stored_owner(principal, owner),
             None if request.request_id is UNSET else request.request_id,
-            _terms(
+            terms_of(
                 request.max_hold_ms or None,
                 hold_at_least,
-                lock_delay,
-                (request.client or "") if local else principal.name,
-                "{}" if request.metadata is UNSET else _metadata_text(_encode(request.metadata)),
+                lock_delay=lock_delay,
+                held_by=(request.client or "") if local else principal.name,
+                metadata="{}" if request.metadata is UNSET else metadata_text(request.metadata),
             ),
             token is not UNSET if late is UNSET else late,
         )
 
-    def _answer(self, principal: Principal, request: Any, *, operation: Operation, outcome: _Outcome) -> Body:
+    def _answer(self, principal: Principal, request: Any, *, operation: Operation, outcome: Outcomes) -> Body:
         """The body for an outcome, with keys and owners as the caller knows them; others hear of it."""
-        body = wire.write_outcome(operation, outcome, wall=self._env.clock.wall())
+        wall = self._env.clock.wall()
+        body = wire.write_outcome(operation, outcome, wall=wall)
         if principal.project:
             _unmask(body, request.key)
-        name, word = _ACTIONS[type(operation)], _word(outcome)
-        self._metrics.count(name, word)
+        self._note((principal.project, operation, outcome, wall))
         if self._events.readers:
-            event = _EVENTS.get((name, word))
+            event = _EVENTS.get((ACTIONS[type(operation)], word_of(outcome)))
             if event is not None:
-                known = {member: body[member] for member in ("owner", "fencingToken", "lostReason") if member in body}
+                known = {member: body[member] for member in _TOLD if member in body}
+                if event == "acquired" and isinstance(operation, Acquire):
+                    known["heldBy"] = operation.claim.terms.held_by
                 self._events.publish(principal.project, event, key=request.key, by=principal.name, **known)
         if request.request_id is not UNSET:
             body["requestId"] = request.request_id
@@ -327,6 +330,7 @@ class LockOperations:
     def _show(self, principal: Principal, status: Status) -> Body:
         body = wire.write_status(status)
         body["key"], body["owner"] = shown_key(principal, status.key), shown_owner(status.owner)
+        body["waiters"] = self._env.lines.waiting(status.key)
         return body
 
 
@@ -341,13 +345,6 @@ def _unmask(body: Body, key: str) -> None:
         holder["key"], holder["owner"] = key, shown_owner(holder["owner"])
 
 
-_ACTIONS: dict[type[Operation], Action] = {
-    Acquire: "acquire",
-    Renew: "renew",
-    Release: "release",
-    Abandon: "abandon",
-    Look: "look",
-}
 _MEMBERS: dict[type[Member], Action] = {
     AcquireMember: "acquire",
     RenewMember: "renew",
@@ -355,6 +352,7 @@ _MEMBERS: dict[type[Member], Action] = {
     AbandonMember: "abandon",
     LookMember: "look",
 }
+_TOLD = ("owner", "fencingToken", "ttlMs", "leftMs", "lostReason")
 # Outcomes that others hear of, by operation.
 _EVENTS = {
     ("acquire", "held"): "acquired",
@@ -368,33 +366,3 @@ _EVENTS = {
 def _may_hold(error: object) -> bool:
     """Whether the key may be held although that came instead of an answer."""
     return isinstance(error, CancelledError) or (isinstance(error, StoreUnavailable) and error.applied is not False)
-
-
-def _word(outcome: _Outcome) -> str:
-    """What came of an operation, in a word of this program's own: it becomes a label."""
-    if isinstance(outcome, Released):
-        return outcome.reason or "released"
-    return _WORDS[type(outcome)]
-
-
-_WORDS: dict[type, str] = {Held: "held", Contended: "contended", Lost: "lost", type(None): "abandoned"}
-
-
-@lru_cache(maxsize=1024)
-def _terms(max_hold: int | None, hold_at_least: int, lock_delay: int, held_by: str, metadata: str) -> Terms:
-    """The terms that a request sets, in milliseconds."""
-    longest = DEFAULT_MAX_HOLD if max_hold is None else max_hold / 1000.0
-    return Terms(longest, hold_at_least / 1000.0, lock_delay / 1000.0, held_by, metadata)
-
-
-@lru_cache(maxsize=256)  # a client sends the same with each request
-def _metadata_text(encoded: bytes) -> str:
-    metadata = json.loads(encoded)
-    check_depth(metadata)
-    try:
-        text = json.dumps(metadata, allow_nan=False)
-    except ValueError as error:
-        raise InvalidRequest(f"metadata cannot be kept: {error}") from None
-    if len(text) > MAX_WHOLE_METADATA:
-        raise InvalidRequest(f"metadata has {len(text)} bytes as JSON; {MAX_WHOLE_METADATA} are allowed")
-    return text

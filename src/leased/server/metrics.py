@@ -41,10 +41,10 @@ class Metrics:
         """The counts of a route, by its method and path as declared."""
         return self.routes.setdefault(name, RouteCounts())
 
-    def count(self, operation: str, outcome: str) -> None:
-        """Count what came of an operation; both are words of this program."""
+    def count(self, operation: str, outcome: str, *, number: int = 1) -> None:
+        """Count what came of so many operations; both are words of this program."""
         pair = operation, outcome
-        self.outcomes[pair] = self.outcomes.get(pair, 0) + 1
+        self.outcomes[pair] = self.outcomes.get(pair, 0) + number
 
     def text(self) -> str:
         """Everything, in the text format."""

@@ -100,8 +100,10 @@ def _refusals_of(route: Route, *, open_to_all: bool) -> list[int]:
     statuses = {InvalidRequest.http_status, StoreUnavailable.http_status, 421}
     if route.request is not None:
         statuses |= {409, 413, 415}
-    if route.known:
+    if route.method != "GET":
+        statuses.add(AccessDenied.http_status)  # to browsers that another place has sent
+    if route.known or route.page:
         statuses.add(RateLimited.http_status)
-    if not open_to_all:
+    if not open_to_all or route.page:
         statuses |= {Unauthenticated.http_status, AccessDenied.http_status}
     return sorted(statuses)

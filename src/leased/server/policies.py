@@ -101,7 +101,7 @@ def _not_strict(key: str) -> InvalidRequest:
         f"key {shown(key)!r} has the character{sign} U+{ord(wrong):04X} at position {place}; this service allows "
         "letters a to z and A to Z, digits, '.', '_', ':' and '-'",
         code=code,
-        hint="encode it; the setting keys=any would allow it",
+        hint="write ':' in its place, or encode it; with the setting keys=any the service allows it",
     )
 
 

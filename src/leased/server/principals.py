@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from leased.server.sessions import Session, Sessions
 
 Kind = Literal["local", "member", "function", "service"]
 """`local` is whoever reaches a service that asks for no credentials; the others are what a credential can stand for."""
@@ -49,6 +52,9 @@ class Principal:
         return f"{self.kind}:{self.id}" if self.id else self.kind
 
 
+Shown: TypeAlias = Union[str, "Session", None]
+"""What a request shows of who asks: its `Authorization` header, the sign-in of a browser, or nothing."""
+
 LOCAL = Principal(project="", kind="local", id="")
 """The principal of a service without credentials."""
 
@@ -56,14 +62,25 @@ LOCAL = Principal(project="", kind="local", id="")
 class Gate(Protocol):
     """Decides on every request, before a lock is touched: who it is, and whether he may do that, now."""
 
-    def recall(self, authorization: str | None) -> Principal | None:
-        """Who showed this `Authorization` header a moment ago, if that still holds; `None`: ask `identify`."""
+    @property
+    def sessions(self) -> Sessions | None:
+        """The sign-ins of browsers; `None` where nobody signs in."""
         ...
 
-    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
-        """Who shows this `Authorization` header; `peer` is the address of the socket.
+    def recall(self, shown: Shown) -> Principal | None:
+        """Who showed this a moment ago, if that still holds; `None`: ask `identify`."""
+        ...
+
+    async def identify(self, shown: Shown, *, peer: str) -> Principal:
+        """Who shows this; `peer` is the address of the socket.
 
         Raises `Unauthenticated`, or `RateLimited` after too many failures from there.
+        """
+        ...
+
+    async def sign_in(self, credential: str, *, peer: str, life: float) -> tuple[Principal, Session | None]:
+        """Who has this API key or token, and a sign-in of `life` seconds for the browser that showed it, if it needs
+        one. Raises as `identify` does.
         """
         ...
 
@@ -89,6 +106,10 @@ class Gate(Protocol):
         """Write to the audit log what is about to happen; raises `StoreUnavailable` where it must not go unrecorded."""
         ...
 
+    def budgets(self, project: str) -> dict[str, dict[str, int | None]]:
+        """How much a project may use, by name: `most` in `perMs` milliseconds, and `left`, where that is known."""
+        ...
+
     async def close(self) -> None:
         """Write what is to be kept, and free what it needed."""
         ...
@@ -97,13 +118,19 @@ class Gate(Protocol):
 class OpenGate:
     """The gate of a service without credentials: everybody may do everything."""
 
-    def recall(self, authorization: str | None) -> Principal | None:
+    sessions = None
+
+    def recall(self, shown: Shown) -> Principal | None:
         """See `Gate`: nothing is remembered."""
         return None
 
-    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+    async def identify(self, shown: Shown, *, peer: str) -> Principal:
         """See `Gate`: nobody in particular."""
         return LOCAL
+
+    async def sign_in(self, credential: str, *, peer: str, life: float) -> tuple[Principal, None]:
+        """See `Gate`: nobody needs to."""
+        return LOCAL, None
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`: always."""
@@ -116,6 +143,10 @@ class OpenGate:
 
     async def record(self, principal: Principal, action: Action, *, key: str, detail: str) -> None:
         """See `Gate`: there is no log."""
+
+    def budgets(self, project: str) -> dict[str, dict[str, int | None]]:
+        """See `Gate`: there are none."""
+        return {}
 
     async def close(self) -> None:
         """See `Gate`."""

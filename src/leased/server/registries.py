@@ -51,7 +51,7 @@ def open_registry(place: Place, *, begin: bool, timeout: float = TIMEOUT) -> Ope
         hasher = Hasher(pepper_in(place.key, make=begin) if place.key else pepper_beside(path))
         return Opened(SqliteRegistry(path, timeout=timeout), hasher)
     if kind == "file":
-        hasher = Hasher(pepper_in(place.key, make=False) if place.key else PUBLIC_PEPPER)
+        hasher = Hasher(pepper_in(place.key, make=False)) if place.key else Hasher(PUBLIC_PEPPER, public=True)
         return Opened(FileRegistry(path), hasher)
     if not place.key:
         raise InvalidRequest(

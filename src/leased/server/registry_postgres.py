@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from leased.checks import shown
 from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.server import registry_postgres_holds as holds
 from leased.server import registry_postgres_statements as sql
 from leased.server.credentials import Credential, RuleSet
+from leased.server.holds import HoldEnd, PastHold, Room
 from leased.server.registry import MAX_PAGE, AuditLine
 from leased.server.registry_postgres_pool import Pool
 from leased.server.registry_texts import (
@@ -40,7 +42,7 @@ _LAST = 2**63 - 1
 
 
 class PostgresRegistry:
-    """See `Registry` and `Shelf`. Nothing is connected before the first call.
+    """See `Registry`, `HoldsKept` and `Shelf`. Nothing is connected before the first call.
 
     `mark` tells whether credentials there were hashed with our key; `begin`: whether a database without a registry gets
     one, else it is refused. `timeout`: seconds that a call may take.
@@ -163,6 +165,19 @@ class PostgresRegistry:
 
         await self._run(write)
 
+    async def write_holds(self, begun: Sequence[PastHold], ended: Sequence[HoldEnd], *, room: Room) -> None:
+        """See `HoldsKept`."""
+
+        async def write(connection: Any) -> None:
+            async with connection.transaction():
+                await holds.keep(connection, begun, ended=ended, room=room)
+
+        await self._run(write)
+
+    async def holds(self, project: str, key: str, *, limit: int) -> Sequence[PastHold]:
+        """See `HoldsKept`."""
+        return await self._run(lambda connection: holds.last(connection, project, key=key, limit=limit))
+
     async def close(self) -> None:
         """See `Registry`."""
         await self._pool.close()
@@ -204,7 +219,8 @@ class PostgresRegistry:
             await connection.execute(first, (self._mark, sql.SCHEMA_VERSION))
         mark, version = await _row(connection, "SELECT mark, version FROM leased_registry_mark", ()) or ("", 0)
         if version not in {0, sql.SCHEMA_VERSION}:
-            raise StoreNotUsable(f"{self.shown} has a registry of another release (version {shown(version)})")
+            message = f"{self.shown} has a registry of another release (version {shown(version)})"
+            raise StoreNotUsable(message, hint="use that release")
         if mark != self._mark:
             raise StoreNotUsable(
                 f"the registry in {self.shown} was made with another key file",

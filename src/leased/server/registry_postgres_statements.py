@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from leased.server.registry_postgres_holds import TABLE
+
 SCHEMA_VERSION = 1
 
 MAKING = 0x1EA5EE
@@ -36,7 +38,7 @@ CREATE TRIGGER leased_registry_audit_grows BEFORE UPDATE OR DELETE OR TRUNCATE O
 CREATE UNLOGGED TABLE IF NOT EXISTS leased_registry_budget (
     name bytea PRIMARY KEY, full_at bigint NOT NULL  -- a crash may forget what was used, but nobody waits for a disk
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE leased_registry_mark IS 'registry of leased, version {SCHEMA_VERSION} of its tables';
+{TABLE}COMMENT ON TABLE leased_registry_mark IS 'registry of leased, version {SCHEMA_VERSION} of its tables';
 """
 """What makes the tables where they do not exist. Budgets are full again at an instant in microseconds."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -16,14 +17,18 @@ from leased.checks import shown
 from leased.errors import InvalidRequest, LeasedError, StoreNotUsable, StoreUnavailable
 from leased.server import registry_redis_scripts as scripts
 from leased.server.credentials import Credential, RuleSet
+from leased.server.holds import HoldEnd, PastHold, Room
 from leased.server.registry import MAX_PAGE, AuditLine
 from leased.server.registry_silence import Silence
 from leased.server.registry_texts import (
     read_credential,
+    read_hold,
     read_line,
     read_rules,
+    write_begin,
     write_credential,
     write_line,
+    write_reason,
     write_rules,
 )
 from leased.server.usage import Use
@@ -43,13 +48,15 @@ MAX_LINES = 100_000
 
 MAX_CONNECTIONS = 16
 
+_HOLDS_AT_ONCE = 200
+
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "redis+unix": "unix"}
 _TRANSIENT = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
 _log = logging.getLogger("leased.server.registry")
 
 
 class RedisRegistry:
-    """See `Registry` and `Shelf`. Nothing is connected before the first call.
+    """See `Registry`, `HoldsKept` and `Shelf`. Nothing is connected before the first call.
 
     `mark` tells whether credentials there were hashed with our key; `begin`: whether a server without a registry gets
     one, else it is refused. `timeout`: seconds that a call may take.
@@ -145,6 +152,34 @@ class RedisRegistry:
             return [
                 read_line(fields[b"line"], project=project, number=int(number.partition(b"-")[0]))
                 for number, fields in found
+            ]
+
+        return await self._run(read)
+
+    async def write_holds(self, begun: Sequence[PastHold], ended: Sequence[HoldEnd], *, room: Room) -> None:
+        """See `HoldsKept`: in several steps, so that none keeps others waiting."""
+        names = [f"{NAME}:holds{part}" for part in ("", ":order", ":counts")]
+        rows = [_begin_row(one) for one in begun] + [_end_row(one) for one in ended]
+
+        async def write() -> None:
+            for at in range(0, len(rows), _HOLDS_AT_ONCE):
+                some = rows[at : at + _HOLDS_AT_ONCE]
+                given = [room.each, room.total, max(0, len(begun) - at), *(part for row in some for part in row)]
+                await self._scripts["holds"](keys=names, args=given)
+
+        await self._run(write)
+
+    async def holds(self, project: str, key: str, *, limit: int) -> Sequence[PastHold]:
+        """See `HoldsKept`."""
+
+        async def read() -> Sequence[PastHold]:
+            text = await self._client.hget(f"{NAME}:holds", f"{project}:{key}")
+            rows = [] if text is None else json.loads(text)[::-1][:limit]
+            return [
+                read_hold(
+                    (mark, int(number), begin, float(at) if at else None, end or None, reason), project=project, key=key
+                )
+                for mark, number, begin, at, end, reason in rows
             ]
 
         return await self._run(read)
@@ -279,6 +314,19 @@ class RedisRegistry:
 
 def _name(part: str, project: str) -> str:
     return f"{NAME}:{part}:{project}"
+
+
+def _begin_row(one: PastHold) -> Sequence[str | int]:
+    """Of a hold what the script takes; no project has a colon in its name."""
+    ended_at = "" if one.ended_at is None else repr(one.ended_at)
+    end = (ended_at, one.end or "", write_reason(one.reason))
+    return (f"{one.project}:{one.key}", one.mark, one.fencing_token, write_begin(one), *end)
+
+
+def _end_row(one: HoldEnd) -> Sequence[str | int]:
+    """The same of an end."""
+    place = f"{one.project}:{one.key}"
+    return (place, one.mark, one.fencing_token, "", repr(one.at), one.end, write_reason(one.reason))
 
 
 def _text(value: Any) -> str:

@@ -107,6 +107,54 @@ end
 return 0
 """
 
+# KEYS: per project and key the list of its holds; when each was written last; counts. ARGV: how many of a key, and in
+# all, how many begin; then of each, the begun ones first: place, mark, number, begin, instant and kind of end, reason.
+_HOLDS = """
+local each, total, begun = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local function of(place)
+    local text = redis.call('HGET', KEYS[1], place)
+    return text and cjson.decode(text) or {}
+end
+local function count(more) return redis.call('HINCRBY', KEYS[3], 'holds', more) end
+local function begin(place, hold)
+    local found = of(place)
+    for _, one in ipairs(found) do
+        if one[1] == hold[1] then return end
+    end
+    table.insert(found, hold)
+    count(1)
+    while #found > each do
+        table.remove(found, 1)
+        count(-1)
+    end
+    redis.call('HSET', KEYS[1], place, cjson.encode(found))
+    redis.call('ZADD', KEYS[2], redis.call('HINCRBY', KEYS[3], 'written', 1), place)
+end
+local function finish(place, ending)
+    local found, changed = of(place), false
+    for _, one in ipairs(found) do
+        local same = ending[1] == one[1] or (ending[1] == '' and ending[2] == one[2])
+        local supposed = one[5] == 'expired' and (ending[5] ~= 'expired' or tonumber(ending[4]) > tonumber(one[4]))
+        if same and (one[5] == '' or supposed) then
+            one[4], one[5], one[6], changed = ending[4], ending[5], ending[6], true
+        end
+    end
+    if changed then redis.call('HSET', KEYS[1], place, cjson.encode(found)) end
+end
+for at = 4, #ARGV, 7 do
+    local given = {}
+    for more = 1, 6 do given[more] = ARGV[at + more] end
+    if (at - 4) / 7 < begun then begin(ARGV[at], given) else finish(ARGV[at], given) end
+end
+while count(0) > total do
+    local place = redis.call('ZPOPMIN', KEYS[2])[1]
+    if not place then return 0 end
+    count(-#of(place))
+    redis.call('HDEL', KEYS[1], place)
+end
+return 1
+"""
+
 ALL: Mapping[str, str] = {
     "add": _LINE + _CHECKED + _ADD,
     "revoke": _LINE + _CHECKED + _REVOKE,
@@ -116,5 +164,6 @@ ALL: Mapping[str, str] = {
     "bind": _BIND,
     "take": _LEVELS + _TAKE,
     "spend": _LEVELS + _SPEND,
+    "holds": _HOLDS,
 }
 """Scripts by what they do."""

@@ -14,7 +14,9 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from leased.errors import StoreNotUsable
+from leased.server import registry_sqlite_holds as holds
 from leased.server.credentials import Credential, RuleSet
+from leased.server.holds import HoldEnd, PastHold, Room
 from leased.server.registry import MAX_PAGE, AuditLine
 from leased.server.registry_sqlite_lane import Lane, failure
 
@@ -55,9 +57,10 @@ CREATE TRIGGER audit_is_not_cut BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT,
 
 
 class SqliteRegistry:
-    """See `Registry`. Reads and writes each have a thread: the loop never waits for a disk, nor a read for a writer.
+    """See `Registry` and `HoldsKept`.
 
-    The file is made, for this user alone, when it is first used. `timeout`: seconds that a call may take in all.
+    Reads and writes each have a thread: the loop never waits for a disk, nor a read for a writer. The file is made,
+    for this user alone, when it is first used. `timeout`: seconds that a call may take in all.
     """
 
     def __init__(self, path: str, *, timeout: float = 5.0) -> None:
@@ -184,6 +187,14 @@ class SqliteRegistry:
             return [replace(AuditLine(*row), number=number) for number, *row in rows]
 
         return await self._read(read)
+
+    async def write_holds(self, begun: Sequence[PastHold], ended: Sequence[HoldEnd], *, room: Room) -> None:
+        """See `HoldsKept`."""
+        await self._write(lambda connection: holds.keep(connection, begun, ended=ended, room=room))
+
+    async def holds(self, project: str, key: str, *, limit: int) -> Sequence[PastHold]:
+        """See `HoldsKept`."""
+        return await self._read(lambda connection: holds.last(connection, project, key=key, limit=limit))
 
     async def close(self) -> None:
         """See `Registry`."""

@@ -1,12 +1,14 @@
-"""Credentials, rule sets and audit lines as JSON texts, for registries that keep texts. It keeps nothing itself."""
+"""Credentials, rule sets, audit lines and holds as JSON texts, for registries that keep those. It keeps nothing."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from leased.server.credentials import Credential, RuleSet
+from leased.server.holds import PastHold
 from leased.server.registry import AuditLine
 
 
@@ -58,6 +60,36 @@ def write_line(line: AuditLine) -> str:
 def read_line(text: str | bytes, *, project: str, number: int) -> AuditLine:
     """See `write_line`."""
     return replace(AuditLine(project, *json.loads(text)), number=number)
+
+
+def write_begin(hold: PastHold) -> str:
+    """What is known of a hold from its begin on, but for what it is found by."""
+    return _text([hold.held_by, hold.owner, hold.acquired_at, hold.waited, hold.until])
+
+
+def write_reason(reason: str) -> str:
+    """Why it was ended."""
+    return _text(reason)
+
+
+def read_hold(row: Sequence[Any], *, project: str, key: str) -> PastHold:
+    """A hold of a key, of its mark, fencing token, begin, and instant, kind and reason of its end."""
+    mark, fencing_token, begin, ended_at, end, reason = row
+    held_by, owner, acquired_at, waited, until = json.loads(begin)
+    return PastHold(
+        project,
+        key,
+        mark,
+        fencing_token,
+        held_by,
+        owner,
+        acquired_at,
+        waited,
+        until,
+        ended_at,
+        end,
+        json.loads(reason),
+    )
 
 
 def _text(value: Any) -> str:

@@ -67,7 +67,7 @@ Heard = Annotated[
         ge=0,
         le=2**53 - 1,
         description="Nothing is done if the token holds the key, unless it was granted and never renewed, and claims"
-        " with it were told so exactly so often.",
+        " with it were told so no more often than that.",
     ),
 ]
 Renewal = Annotated[int, Meta(ge=0, le=2**53 - 1, description="Number of this renewal, above that of the last one.")]

@@ -23,7 +23,7 @@ from leased.server.answers import (
     RenewAnswer,
     Status,
 )
-from leased.server.calls import Call, Handler, Route, Send, until_gone
+from leased.server.calls import DATA, Call, Handler, Route, Send, until_gone
 from leased.server.locks import Admit
 from leased.server.principals import Action
 from leased.server.registry_names import sharing_of
@@ -70,7 +70,16 @@ def _lock_routes(service: Service, *, admit: Admit) -> tuple[Route, ...]:
         (None, "Several operations", batch, BatchRequest, BatchAnswer),  # each is asked of the gate by itself
     )
     return tuple(
-        Route("POST", f"/v1/locks/{action or 'batch'}", summary, handler, action=action, request=request, answer=answer)
+        Route(
+            "POST",
+            f"/v1/locks/{action or 'batch'}",
+            summary,
+            handler,
+            action=action,
+            request=request,
+            answer=answer,
+            asks="looks" if action == "look" else "changes",
+        )
         for action, summary, handler, request, answer in rows
     )
 
@@ -128,13 +137,14 @@ def _watching_routes(service: Service) -> tuple[Route, ...]:
     settings = service.settings
 
     async def show_metrics(call: Call, send: Send) -> int:
-        shown = f"Bearer {settings.metrics_token}".encode()
+        wanted, shown = f"Bearer {settings.metrics_token}".encode(), call.shown if isinstance(call.shown, str) else ""
         if not settings.open and not (
-            settings.metrics_token and compare_digest((call.authorization or "").encode("latin-1", "replace"), shown)
+            settings.metrics_token and compare_digest(shown.encode("latin-1", "replace"), wanted)
         ):
             raise AccessDenied("metrics are shown to nobody else", hint="see metrics_token among the settings")
+        await service.journal.read()
         text = service.metrics.text().encode()
-        headers = [(b"content-type", metrics.CONTENT_TYPE), (b"content-length", b"%d" % len(text))]
+        headers = [(b"content-type", metrics.CONTENT_TYPE), (b"content-length", b"%d" % len(text)), *DATA]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text})
         return 200
@@ -190,7 +200,7 @@ async def _stream(service: Service, call: Call, send: Send) -> None:
     ends = [loop.create_task(until_gone(call.receive)), loop.create_task(_until_unwelcome(service, call))]
     for end in ends:
         end.add_done_callback(lambda _: reader.leave())
-    headers = [(b"content-type", events.CONTENT_TYPE), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+    headers = [(b"content-type", events.CONTENT_TYPE), *DATA, (b"x-accel-buffering", b"no")]
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with aclosing(service.events.stream(reader)) as parts:
@@ -208,7 +218,7 @@ async def _until_unwelcome(service: Service, call: Call) -> None:
     while True:
         await asyncio.sleep(service.settings.heartbeat)
         try:
-            if await service.gate.identify(call.authorization, peer=call.peer) != call.principal:
+            if await service.gate.identify(call.shown, peer=call.peer) != call.principal:
                 return
         except LeasedError:  # it has ended, or nobody knows whether it has
             return

@@ -46,7 +46,14 @@ def manage_routes(gate: AccessGate) -> tuple[Route, ...]:
         _route("GET", "rule-set", "The rule set of the project", handlers.rule_set),
         _route("PUT", "rule-set", "Install a rule set", handlers.install, request=RuleSetRequest),
         _route("DELETE", "rule-set", "Delete the rule set", handlers.remove, query={"name": "what it is called"}),
-        _route("POST", "rule-set/check", "What a member would be told", handlers.check, request=CheckRulesRequest),
+        _route(
+            "POST",
+            "rule-set/check",
+            "What a member would be told",
+            handlers.check,
+            request=CheckRulesRequest,
+            asks="looks",
+        ),
         _route(
             "GET",
             "audit",

@@ -259,7 +259,10 @@ def _complaints(text: str) -> list[str]:
 
 def _shortened(text: str) -> str:
     plain: Callable[[str], str] = lambda c: c if c.isprintable() else " "  # noqa: E731
-    return "".join(map(plain, text.replace(" (in container '')", "").removesuffix(" [INVALID_ARGUMENT]")))[:200]
+    said = text.replace(" (in container '')", "").removesuffix(" [INVALID_ARGUMENT]")
+    if said == "undeclared reference to 'isMemberOf'":  # what the library says of a function with other arguments
+        said = "isMemberOf takes two texts, a group and its kind"
+    return "".join(map(plain, said))[:200]
 
 
 def _name(character: str) -> str:

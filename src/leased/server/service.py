@@ -12,9 +12,13 @@ from leased.env import Env
 from leased.errors import LeasedError
 from leased.model import Assurance
 from leased.policy import CLEANUP_BUDGET
+from leased.server.contention import Contention
 from leased.server.events import Events
+from leased.server.holds import HoldsKept, OwnHolds
+from leased.server.journal import Journal
 from leased.server.locks import LockOperations
 from leased.server.metrics import Metrics
+from leased.server.overview import Overview
 from leased.server.policies import Policies
 from leased.server.principals import Gate, OpenGate
 from leased.server.settings import Settings
@@ -29,10 +33,18 @@ _PROBE_EVERY = 1.0
 
 
 class Service:
-    """Made by whoever serves, opened and closed by the app inside the loop. `store`: another one than the URL names."""
+    """Made by whoever serves, opened and closed by the app inside the loop. `store`: another one than the URL names.
+    `holds`: where the history of keys is kept, if not in memory.
+    """
 
     def __init__(
-        self, settings: Settings, *, gate: Gate | None = None, clock: Clock | None = None, store: Store | None = None
+        self,
+        settings: Settings,
+        *,
+        gate: Gate | None = None,
+        clock: Clock | None = None,
+        store: Store | None = None,
+        holds: HoldsKept | None = None,
     ) -> None:
         """Read the settings and open the store, which opens nothing itself before its first use."""
         self.settings = settings
@@ -58,7 +70,21 @@ class Service:
                 "leased_event_streams": ("Open streams of events.", lambda: len(self.events)),
             }
         )
-        self.locks = LockOperations(
+        self.journal = Journal(
+            settings,
+            wall=self.clock.wall,
+            metrics=self.metrics,
+            overview=Overview(self.waiting.by_project),
+            contention=Contention(self.waiting.by_key, since=self.clock.wall()),
+            kept=OwnHolds() if holds is None else holds,
+        )
+        self.locks = self._operations()
+        self.draining = False
+        self._probed_at = float("-inf")
+        self._problem: LeasedError | None = None
+
+    def _operations(self) -> LockOperations:
+        return LockOperations(
             self.store,
             self.env,
             gate=self.gate,
@@ -67,10 +93,8 @@ class Service:
             events=self.events,
             metrics=self.metrics,
             troubles=self.troubles,
+            journal=self.journal,
         )
-        self.draining = False
-        self._probed_at = float("-inf")
-        self._problem: LeasedError | None = None
 
     async def problem(self) -> LeasedError | None:
         """Why no locks can be had now, or `None`; the store is asked at most once a second."""
@@ -100,5 +124,6 @@ class Service:
         """Close the gate and the store, once what nobody wants any more is handed back, or its time is over."""
         self.drain()
         await self.waiting.settle(min(CLEANUP_BUDGET, self.settings.drain))
+        await self.journal.close()
         await self.gate.close()
         await self.store.close()

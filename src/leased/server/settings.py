@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from leased.checks import check_span, shown
@@ -15,6 +16,7 @@ PREFIX = "LEASED_SERVE_"
 """Every setting can be given in the environment: this and its name in capitals."""
 
 Keys = Literal["strict", "any"]
+Ui = Literal["off", "read", "act"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,23 @@ class Settings:
     """How long a service that shuts down waits for requests that have begun."""
 
     allowed_hosts: tuple[str, ...] = ()
-    """Further names by which a service without credentials may be called, beside those of the loopback address: a web
-    page must not reach it under a name of its own."""
+    """Further names by which a service without credentials may be called, and by which browsers may call any for its
+    dashboard, beside those of the loopback address: a web page must not reach it under a name of its own."""
+
+    ui: Ui = "read"
+    """What the dashboard at `/ui` is for. `read`: to look. `act`: to release by force, hold keys and manage credentials
+    and rules as well, as far as whoever signs in may. `off`: there is none. Programs are not concerned."""
+
+    ui_session: float = 3600.0
+    """How long a browser stays signed in that no longer shows the dashboard; 12 hours after signing in that is over in
+    any case. The cookie stands for the credential and does not hold it."""
+
+    history: int = 20
+    """Holds of each key that are kept for its history, in the registry where that can be written, else in memory; 0
+    keeps none."""
+
+    history_total: int = 100_000
+    """Holds of all keys that are kept for that; the oldest go."""
 
     proxy_hops: int = 0
     """How many trusted proxies stand before the service: the caller's address is then the so-many-th from the right of
@@ -189,6 +206,7 @@ _SPANS: dict[str, tuple[float, float]] = {
     "head_timeout": (0.05, 3600.0),
     "idle_timeout": (0.05, 86_400.0),
     "drain": (0.0, 3600.0),
+    "ui_session": (60.0, 43_200.0),
 }
 _NUMBERS: dict[str, tuple[int, int]] = {
     "port": (0, 65_535),
@@ -201,6 +219,8 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "event_queue": (1, 1_000_000),
     "max_connections": (1, 1_000_000),
     "proxy_hops": (0, 10),
+    "history": (0, 1_000),
+    "history_total": (0, 10_000_000),
 }
 
 
@@ -209,7 +229,9 @@ def read_settings(environment: Mapping[str, str], **given: object) -> Settings:
     names = {one.name for one in fields(Settings)}
     unknown = [name for name in environment if name.startswith(PREFIX) and name[len(PREFIX) :].lower() not in names]
     if unknown:
-        raise InvalidRequest(f"{unknown[0]} is no setting of the service", hint=f"one is {PREFIX}PORT")
+        meant = get_close_matches(unknown[0], [PREFIX + name.upper() for name in names], n=1)
+        hint = f"did you mean {meant[0]}?" if meant else f"one is {PREFIX}PORT"
+        raise InvalidRequest(f"{unknown[0]} is no setting of the service", hint=hint)
     values: dict[str, Any] = {
         name: environment[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in environment
     }
@@ -231,10 +253,16 @@ def check_settings(settings: Settings) -> Settings:
             hint="name the store of that one, or leave out the --registry: its credentials count then",
         )
     if settings.min_ttl > min(settings.max_ttl, settings.max_service_ttl):
-        raise InvalidRequest(f"min_ttl {settings.min_ttl:g} is above the longest ttl")
+        raise InvalidRequest(
+            f"min_ttl {settings.min_ttl:g} is above the longest ttl, max_ttl {settings.max_ttl:g} and max_service_ttl "
+            f"{settings.max_service_ttl:g}",
+            hint="lower the first, or raise both others",
+        )
     if any((settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)):
         if not all((settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)):
-            raise InvalidRequest("tokens need all of jwt_issuer, jwt_audience and jwt_keys")
+            raise InvalidRequest(
+                "tokens need all of jwt_issuer, jwt_audience and jwt_keys", hint="set all three, or none of them"
+            )
         if settings.open:
             raise InvalidRequest(
                 "tokens need a registry", hint="name its file by --registry: rules and audit are there"
@@ -261,7 +289,8 @@ def _read(name: str, value: object) -> Any:
         "int": _read_number,
         "float": lambda name, value: check_span(value, what=name, least=_SPANS[name][0], most=_SPANS[name][1]),
         "tuple[str, ...]": lambda _, value: tuple(value.split(",")) if isinstance(value, str) else tuple(value),
-        "Keys": _read_keys,
+        "Keys": lambda name, value: _read_word(name, value, words=get_args(Keys)),
+        "Ui": lambda name, value: _read_word(name, value, words=get_args(Ui)),
     }
     return readers[str(kind)](name, value) if str(kind) in readers else str(value)
 
@@ -282,7 +311,7 @@ def _read_number(name: str, value: object) -> int:
     return int(text)
 
 
-def _read_keys(name: str, value: object) -> str:
-    if value not in get_args(Keys):
-        raise InvalidRequest(f"{name} {shown(value)!r} is none of {', '.join(get_args(Keys))}")
+def _read_word(name: str, value: object, *, words: tuple[str, ...]) -> str:
+    if value not in words:
+        raise InvalidRequest(f"{name} {shown(value)!r} is none of {', '.join(words)}")
     return str(value)

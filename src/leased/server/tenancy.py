@@ -33,7 +33,18 @@ def stored_beginning(principal: Principal, beginning: str) -> str:
 
 def shown_key(principal: Principal, stored: str) -> str:
     """A key of this principal's project as its callers know it."""
-    return stored[len(principal.project) + 1 :] if principal.project else stored
+    return key_in(principal.project, stored)
+
+
+def key_in(project: str, stored: str) -> str:
+    """The same of any project."""
+    return stored[len(project) + 1 :] if project else stored
+
+
+def project_of(stored: str) -> str:
+    """To which project a stored key belongs."""
+    project, separator, _ = stored.partition(SEPARATOR)
+    return project if separator else ""
 
 
 def stored_owner(principal: Principal, owner: str | None) -> str | None:
@@ -43,7 +54,10 @@ def stored_owner(principal: Principal, owner: str | None) -> str | None:
     stored = f"{principal.kind}{SEPARATOR}{principal.id}{SEPARATOR}{owner}"
     if len(stored) > MAX_KEY_LENGTH:
         most = MAX_KEY_LENGTH - len(stored) + len(owner)
-        raise InvalidRequest(f"the owner has {len(owner)} characters; of this caller 1 to {most} are allowed")
+        raise InvalidRequest(
+            f"the owner has {len(owner)} characters; of this caller 1 to {most} are allowed",
+            hint="take a digest of what is longer",
+        )
     return stored
 
 

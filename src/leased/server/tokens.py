@@ -79,6 +79,11 @@ class Tokens:
         self._wall = wall
         self._read: dict[tuple[str, str], tuple[dict[str, Any], Any]] = {}
 
+    @property
+    def mark(self) -> bytes:
+        """By which issuer, and how read, tokens are believed: what was believed otherwise has another one."""
+        return repr(self._issuer).encode(errors="surrogatepass")
+
     async def identify(self, token: str) -> tuple[Principal, float]:
         """Whom a token stands for, and until which instant at the most.
 

@@ -75,6 +75,10 @@ class Usage(Protocol):
         """Use the project's, or what is left of it."""
         ...
 
+    def left(self, project: str) -> int | None:
+        """What is left of the project's, where that is known without asking others."""
+        ...
+
     async def close(self) -> None:
         """Count what is not counted yet."""
         ...
@@ -104,6 +108,10 @@ class OwnUsage:
     def spend(self, project: str, *, count: int = 1) -> None:
         """See `Usage`."""
         self._requests.spend(project, count)
+
+    def left(self, project: str) -> int | None:
+        """See `Usage`."""
+        return self._requests.left(project)
 
     async def close(self) -> None:
         """See `Usage`: there is nothing to do."""
@@ -144,6 +152,10 @@ class SharedUsage:
         self._owed[project] = self._owed.get(project, 0) + count
         if self._flusher is None:
             self._flusher = asyncio.get_running_loop().create_task(self._flush_later())
+
+    def left(self, project: str) -> int | None:
+        """See `Usage`: only the shelf knows."""
+        return None
 
     async def close(self) -> None:
         """See `Usage`."""

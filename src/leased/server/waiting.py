@@ -6,9 +6,10 @@ A wait outlives the request that began it by a moment, so that a client who is t
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from leased import engine
 from leased.env import Env
@@ -18,6 +19,7 @@ from leased.policy import FOREVER, call_timeout
 from leased.server.calls import Disconnected, Receive, has_gone, until_gone
 from leased.server.copies import Copies
 from leased.server.settings import Settings
+from leased.server.tenancy import project_of
 from leased.server.troubles import ServiceUnavailable
 from leased.store import Clock, Store
 
@@ -74,12 +76,15 @@ class _Heard:
 class _Wait:
     """One claim in the line, and the requests that listen to what becomes of it."""
 
-    __slots__ = ("claim", "counts", "endless", "heard", "linger", "listeners", "minted", "settled", "task", "who")
+    __slots__ = (
+        *("began", "claim", "counts", "ends", "heard", "linger", "listeners", "minted", "settled", "task", "who"),
+    )
 
-    def __init__(self, claim: Claim, *, who: str, heard: _Heard, endless: bool, minted: bool) -> None:
+    def __init__(self, claim: Claim, *, who: str, heard: _Heard, began: float, ends: float, minted: bool) -> None:
         self.claim = claim
         self.minted = minted
-        self.endless = endless  # it ends when nobody listens any more
+        self.began = began
+        self.ends = ends  # where that is never, when nobody listens any more
         self.who = who
         self.heard = heard
         self.listeners: set[asyncio.Future[None]] = set()
@@ -107,6 +112,14 @@ class _Wait:
         return isinstance(error, StoreUnavailable) and error.applied is not False
 
 
+class Waiter(NamedTuple):
+    """A claim that waits: for how many seconds, and how many more at the most, if that is known."""
+
+    claim: Claim
+    waited: float
+    left: float | None
+
+
 class Waiting:
     """All waits of this process."""
 
@@ -123,6 +136,23 @@ class Waiting:
     def __len__(self) -> int:
         """How many claims wait."""
         return len(self._waits)
+
+    def by_project(self) -> Counter[str]:
+        """How many of each project."""
+        return Counter(project_of(key) for key, _ in self._waits)
+
+    def by_key(self) -> Counter[str]:
+        """How many for each stored key."""
+        return Counter(key for key, _ in self._waits)
+
+    def of(self, key: str) -> list[Waiter]:
+        """Who waits for a stored key, in order."""
+        now = self._env.clock.now()
+        return [
+            Waiter(one.claim, now - one.began, None if one.ends == FOREVER else max(0.0, one.ends - now))
+            for (named, _), one in self._waits.items()
+            if named == key and not one.task.done()
+        ]
 
     async def acquire(
         self, claim: Claim, *, wait: float, who: str, receive: Receive, minted: bool = False
@@ -161,7 +191,7 @@ class Waiting:
                 elif unsure:
                     self.copies.owe(claim)
                 raise
-        await self._listen(found, receive, until=until if goes_on or found.endless else None, goes_on=goes_on)
+        await self._listen(found, receive, until=until if goes_on or found.ends == FOREVER else None, goes_on=goes_on)
         return await self._answer(found, began=began)
 
     def drain(self) -> None:
@@ -222,7 +252,8 @@ class Waiting:
             raise RateLimited(f"{most} claims wait already, and no more can", retry_after=RETRY_AFTER)
         heard = _Heard(self._store, self._env.clock, claim=claim, copies=self.copies)
         minted = self.copies.minted(claim)
-        new = _Wait(claim, who=who, heard=heard, endless=wait == FOREVER, minted=minted)
+        now = self._env.clock.now()
+        new = _Wait(claim, who=who, heard=heard, began=now, ends=now + wait, minted=minted)
         asking = self._ask(heard, claim, wait=max(wait, 0.001), unsure=unsure)
         heard.task = new.task = asyncio.get_running_loop().create_task(asking)
         self._tasks.add(new.task)

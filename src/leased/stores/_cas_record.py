@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 from leased.checks import shown
 from leased.errors import StoreNotUsable
+from leased.stores._senseless import SENSELESS
 from leased.stores._sql_record import NEVER_GRANTED, REPLAY, RETENTION, SECOND, Record
 from leased.stores._sql_rules import Effect
 
 _FORMAT = 1
+_MOST = 2**63 - 1  # as other stores keep them; nothing that is counted or timed comes near it
+_FIRST_NUMBER, _LAST_NUMBER = Record._fields.index("fencing_token"), Record._fields.index("late")
 _BOOLEAN = {False: "false", True: "true"}
 _FREE_AT = re.compile(rb'"freeAt":([0-9]{1,20})[,}]')
 _quoted = encode_basestring
@@ -87,7 +90,7 @@ def read(key: str, value: bytes) -> Kept:
                 hint="a newer release wrote it: use that one",
             )
         return _kept(fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except SENSELESS as error:
         raise StoreNotUsable(
             f"what stands for {shown(key)!r} is no record of leased", hint="give leased a place of its own"
         ) from error
@@ -113,5 +116,9 @@ def _kept(fields: dict[str, Any]) -> Kept:
         forced=bool(fields["forced"]),
         marked_until=int(fields["markedUntil"]),
     )
-    marks = fields.get("ended", {}).items()
-    return Kept(record, {bytes.fromhex(ended): Mark(str(reason), int(until)) for ended, (reason, until) in marks})
+    marks = [Mark(str(reason), int(until)) for reason, until in fields.get("ended", {}).values()]
+    counted: tuple[int, ...] = record[_FIRST_NUMBER:_LAST_NUMBER]  # type: ignore[assignment]
+    numbers = (*counted, record.marked_until, *(mark.until for mark in marks))
+    if max(numbers) > _MOST or min(numbers) < -_MOST:
+        raise ValueError(numbers)
+    return Kept(record, dict(zip(map(bytes.fromhex, fields.get("ended", ())), marks, strict=True)))

@@ -49,6 +49,17 @@ class Beaten(NamedTuple):
     found: Found | None = None
 
 
+class Old(Protocol):
+    """How a server that forgets nothing by itself is asked for what may be forgotten."""
+
+    async def __call__(
+        self, before: float, *, begin: str, limit: int, timeout: float
+    ) -> tuple[list[tuple[str, Found]], str]:
+        """Keys last written before that time, in seconds since the epoch, among them perhaps some that are younger; at
+        most `limit`. And where the next call shall begin: empty for the beginning."""
+        ...
+
+
 class Shelf(Protocol):
     """The keys of one namespace on one server. Reads see every write that was answered before they were asked.
 

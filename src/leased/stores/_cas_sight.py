@@ -120,11 +120,14 @@ class Watcher:
         own = self._own.get(token)
         return own is not None and not self._observing and self._wall.stepped(own.course)
 
-    def believed(self, answer: Held, *, token: bytes) -> Held | Lost:
-        """The answer with no more time left than this process knows of, whatever the wall clock says."""
+    def believed(self, answer: Held, *, token: bytes, asked_at: float) -> Held | Lost:
+        """The answer with no more time left than this process knows of, whatever the wall clock says.
+
+        Time left is counted from `asked_at` on, as callers do: what the exchange took must not be taken off twice.
+        """
         own, left = self._own.get(token), answer.lease.left
         if own is not None:
-            left = min(left, own.until - self._clock.now())
+            left = min(left, own.until - asked_at) if own.until > self._clock.now() else 0.0
         elif self._observing:  # written elsewhere: by the two wall clocks, which may differ by the margin
             left -= self._margin / SECOND
         return with_left(answer, left) if left > 0 else Lost("expired")

@@ -30,9 +30,9 @@ from leased.stores import _cas_record as values
 from leased.stores import _sql_rules as rules
 from leased.stores._cas_clock import ClientClock
 from leased.stores._cas_record import Kept
-from leased.stores._cas_shelf import NOTHING, Beaten, Found, Put, Shelf, Written
+from leased.stores._cas_shelf import NOTHING, Beaten, Found, Old, Put, Shelf, Written
 from leased.stores._cas_sight import Own, Sight, Watcher, with_left
-from leased.stores._sql_record import SECOND, digest_of
+from leased.stores._sql_record import RETENTION, SECOND, digest_of
 from leased.stores._sql_rules import Effect
 from leased.stores._sql_session import key_of, settled, token_of
 from leased.stores._standing import Standing
@@ -58,6 +58,7 @@ class _Step:
     answer: Any = None
     own: Own | None = None
     settled = False
+    asked_at = 0.0
 
     def __init__(
         self, key: str, token: str | None, *, decide: Callable[[Sight], tuple[Any, Effect | None]], grants: bool = False
@@ -85,9 +86,9 @@ class CasStore:
 
     def __init__(
         self, shelf: Shelf, *, mode: Literal["blocking", "async"], wall: ClientClock, options: Options,
-        standing: Standing, sweeps: bool = True,
+        standing: Standing, old: Old | None = None,
     ) -> None:  # fmt: skip
-        """`sweeps`: records that nobody needs are removed from here, as the server does not forget by itself."""
+        """With `old`, records that nobody needs are removed from here, as the server does not forget by itself."""
         self._shelf = shelf
         self._mode: Literal["blocking", "async"] = mode
         self._clock: Clock = options.clock
@@ -95,10 +96,10 @@ class CasStore:
         self._standing = standing
         self._watcher = Watcher(options.clock, wall, options=options)
         self._remembered: OrderedDict[str, tuple[Found, Kept | None]] = OrderedDict()
-        self._sweeps = sweeps
+        self._old = old
         self._sweep_every = _SWEEP_EVERY
         self._until_sweep = random.randint(1, _SWEEP_EVERY)  # also programs that end after a few calls sweep
-        self._swept_to = ""
+        self._sweep_from = ""
         self._swept_at: float | None = None
 
     @property
@@ -221,7 +222,9 @@ class CasStore:
 
     async def _settle(self, steps: builtins.list[_Step], *, until: float) -> None:
         """Bring all to their end; their keys differ. Whatever fails stands in the place of the answers."""
+        asked_at = self._clock.now()
         for step in steps:
+            step.asked_at = asked_at
             # Without a memory of it a new key is the usual case; only writes may guess.
             (step.found, step.kept), step.guessed = self._remembered.get(step.key, _NOTHING_FOUND), True
         attempt = 0
@@ -240,8 +243,8 @@ class CasStore:
                 await self._clock.sleep(min(_LONGEST_NAP, 0.001 * 2**attempt, left) * random.random())
                 attempt += 1
             steps = [step for step in steps if not step.settled]
-        if self._sweeps and self._due():
-            await self._sweep()
+        if self._old is not None and self._due():
+            await self._sweep(self._old)
 
     async def _try(self, step: _Step, until: float) -> bool:
         """Read what is not known, decide, and write. True if somebody else was faster with a key that had been read."""
@@ -321,7 +324,7 @@ class CasStore:
         answer = step.answer
         if step.token is not None:
             if isinstance(answer, Held):
-                believed = self._watcher.believed(answer, token=step.token)
+                believed = self._watcher.believed(answer, token=step.token, asked_at=step.asked_at)
                 # A grant that came too late stays one, with nothing left: whoever asked hands it back.
                 spent = step.grants and isinstance(believed, Lost)
                 answer = with_left(answer, 0.0) if spent else believed
@@ -349,12 +352,12 @@ class CasStore:
         self._until_sweep, self._swept_at = self._sweep_every, at
         return True
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, old: Old) -> None:
         """Remove some of what nobody needs any more. One that fails or takes too long costs nobody his answer."""
         until, now = self._clock.now() + _SWEEP_TIME, self._wall.micros() / SECOND
         try:
-            page = await self._shelf.page("", after=self._swept_to, limit=_SWEEP_PAGE, timeout=_SWEEP_TIME)
-            self._swept_to = page[-1][0] if len(page) == _SWEEP_PAGE else ""
+            before = now - RETENTION / SECOND
+            page, self._sweep_from = await old(before, begin=self._sweep_from, limit=_SWEEP_PAGE, timeout=_SWEEP_TIME)
             self._sweep_every = min(2 * self._sweep_every, _SWEEP_SELDOM)
             for key, found in page:
                 if found.version is None or values.needed(found.value, now):

@@ -9,6 +9,18 @@ from leased.clocks import now
 _LEAST = 0.001
 """Seconds: what a time-out of 0 would mean is not to wait at all, which is another kind of socket."""
 
+CHECK_HOST = "check the host in the URL"
+NOTHING_THERE = "nothing listens there: start the server, or check host and port of the URL"
+
+
+def next_step(error: BaseException | None) -> str | None:
+    """What to do about a connection that could not be made, where the error tells."""
+    if isinstance(error, socket.gaierror):
+        return CHECK_HOST
+    if isinstance(error, ConnectionRefusedError):
+        return NOTHING_THERE
+    return None
+
 
 def dial(host: str, port: int, *, give_up_at: float) -> socket.socket:
     """A socket to the first address that answers, from a thread that may block; one that hangs leaves time for others.
@@ -40,7 +52,10 @@ async def dial_in_loop(host: str, port: int, *, give_up_at: float) -> socket.soc
     import asyncio
 
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:  # a numeric address is no name: the loop would find it in a thread, which then stays
+        found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     problem: OSError = OSError("the host has no address")
     for asked, (family, kind, protocol, _, place) in enumerate(found):
         dialed = socket.socket(family, kind, protocol)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from leased.checks import shown
@@ -15,6 +17,7 @@ from leased.stores._http_connection import Connection, Cut, Trust, connect_block
 from leased.stores._http_wire import Answer, read_json
 from leased.stores._loops import running_loop
 from leased.stores._pool import Pool, pool_size
+from leased.stores._senseless import SENSELESS
 from leased.targets import Face, Options
 
 _THROTTLED = frozenset(
@@ -36,6 +39,7 @@ _NOT_ALLOWED = frozenset(
         "UnrecognizedClientException",
     }
 )
+_STRANGE = "is it DynamoDB that answers there?"
 _FIRST_NAP, _LONGEST_NAP = 0.05, 1.0
 
 
@@ -46,6 +50,15 @@ class Refused(Exception):
         super().__init__(kind)
         self.kind = kind
         self.body = body
+
+
+@contextmanager
+def reading(where: object) -> Iterator[None]:
+    """While an answer is taken apart: `StoreUnavailable` for one that is not of the form which it must have."""
+    try:
+        yield
+    except SENSELESS as error:
+        raise StoreUnavailable(f"{where} answered what makes no sense", hint=_STRANGE) from error
 
 
 class Link:
@@ -123,7 +136,7 @@ class Link:
         if not isinstance(body, dict):
             raise StoreUnavailable(
                 f"{self._table} answered {operation} with HTTP status {answer.status} and no JSON object",
-                hint="is it DynamoDB that answers there?",
+                hint=_STRANGE,
             )
         if answer.status == 200:
             return body

@@ -12,7 +12,7 @@ from leased.clocks import step
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.store import Clock, unwatched
 from leased.stores._cas_shelf import NOTHING, Beaten, Changed, Found, Put, Version, Written
-from leased.stores._dynamodb_link import Link, Refused
+from leased.stores._dynamodb_link import Link, Refused, reading
 from leased.stores._dynamodb_table import Tables
 from leased.targets import Face
 
@@ -38,17 +38,19 @@ class DynamoShelf:
         until = self._clock.now() + timeout
         if len(keys) == 1:
             answer = await self._ask("GetItem", {"Key": self._name(keys[0]), "ConsistentRead": True}, until, reads=True)
-            return [_found(answer.get("Item"))]
+            with reading(self._tables):
+                return [_found(answer.get("Item"))]
         found: dict[str, Found] = {}
         asked = list(dict.fromkeys(keys))
         while asked:
             part, asked = asked[:_MOST_READ], asked[_MOST_READ:]
             wanted = {"Keys": [self._name(key) for key in part], "ConsistentRead": True}
             answer = await self._ask_all({"RequestItems": {self._tables.name: wanted}}, until)
-            for item in answer.get("Responses", {}).get(self._tables.name, []):
-                found[item["name"]["S"]] = _found(item)
-            left = answer.get("UnprocessedKeys", {}).get(self._tables.name, {}).get("Keys", [])
-            asked += [name["name"]["S"] for name in left]
+            with reading(self._tables):
+                for item in answer.get("Responses", {}).get(self._tables.name, []):
+                    found[item["name"]["S"]] = _found(item)
+                left = answer.get("UnprocessedKeys", {}).get(self._tables.name, {}).get("Keys", [])
+                asked += [name["name"]["S"] for name in left]
         return [found.get(key, NOTHING) for key in keys]
 
     async def put(self, puts: Sequence[Put], *, timeout: float) -> Sequence[Written | Beaten | StoreUnavailable]:
@@ -81,8 +83,9 @@ class DynamoShelf:
         while len(found) < limit:
             given["Limit"] = min(limit - len(found), _LONGEST_PAGE)
             answer = await self._ask("Query", given, until, reads=True)
-            page = [(item["name"]["S"], _found(item)) for item in answer.get("Items", [])]
-            mine = [row for row in page if row[0].startswith(prefix)]
+            with reading(self._tables):
+                page = [(item["name"]["S"], _found(item)) for item in answer.get("Items", [])]
+                mine = [row for row in page if row[0].startswith(prefix)]
             found += mine
             if "LastEvaluatedKey" not in answer or len(mine) < len(page):  # or beyond what begins with the prefix
                 break
@@ -131,7 +134,8 @@ class DynamoShelf:
             await self._ask("PutItem", given, until)
         except Refused as refused:
             if refused.kind == "ConditionalCheckFailedException":
-                return Beaten(_found(refused.body["Item"]) if refused.body.get("Item") else None)
+                with reading(self._tables):
+                    return Beaten(_found(refused.body["Item"]) if refused.body.get("Item") else None)
             raise _not_usable(refused) from refused
         return Written(version)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from leased.checks import shown
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import Assurance
 from leased.policy import SKEW_MARGIN
 from leased.store import Clock
-from leased.stores._dynamodb_link import Link, Refused
+from leased.stores._dynamodb_link import Link, Refused, reading
 from leased.stores._dynamodb_url import Table
 from leased.stores._standing import Standing
 from leased.targets import Options
@@ -51,8 +52,9 @@ class Tables:
         if described is None:
             await self.create(until)
             described = await self._describe(until) or {}
-        self._check(described)
-        self._standing.read(assurance_of(described, self._options))
+        with reading(self):
+            self._check(described)
+            self._standing.read(assurance_of(described, self._options))
         self._standing.check()
         self._asked = True
 
@@ -98,8 +100,9 @@ class Tables:
     def _check(self, described: dict[str, Any]) -> None:
         keys = {key["AttributeName"]: key["KeyType"] for key in described.get("KeySchema", [])}
         if keys and keys != {key["AttributeName"]: key["KeyType"] for key in _KEYS}:
+            has = shown(", ".join(map(str, keys)))
             raise StoreNotUsable(
-                f"the table of {self} has the keys {', '.join(keys)}, and locks need namespace and name",
+                f"the table of {self} has the keys {has}, and locks need namespace and name",
                 hint="name another table: `leased schema URL` prints how to make it",
             )
         if described.get("Replicas") and described.get("MultiRegionConsistency", "EVENTUAL") != "STRONG":

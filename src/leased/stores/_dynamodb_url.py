@@ -35,7 +35,7 @@ def read_table(url: str, options: Options) -> Table:
     """What a URL says; `InvalidRequest` for what is wrong in it."""
     place = hide_secrets(url)
     parts, port = _split(url, place)
-    if "@" in parts.netloc:
+    if "@" in parts.netloc + parts.path:
         raise InvalidRequest(
             f"the URL of {place} has credentials in it", hint="AWS_ACCESS_KEY_ID, AWS_PROFILE or a role give them"
         )
@@ -51,11 +51,17 @@ def read_table(url: str, options: Options) -> Table:
     endpoint = options.own.get("endpoint", "")
     if host and (port is not None or is_loopback(host)):
         if endpoint:
-            raise InvalidRequest(f"{place} names a server, and leased_endpoint names another")
+            raise InvalidRequest(
+                f"{place} names a server, and leased_endpoint={hide_secrets(endpoint)} another",
+                hint="leave one of them",
+            )
         endpoint = f"http://{parts.netloc}"
     elif host:
         if region:
-            raise InvalidRequest(f"the region is given twice: {shown(host)!r} and leased_region={shown(region)}")
+            raise InvalidRequest(
+                f"the region is given twice: {shown(host)!r} and leased_region={shown(region)}",
+                hint="leave one of them",
+            )
         region = host
     if region and not _REGION.fullmatch(region):
         raise InvalidRequest(f"{shown(region)!r} is no region of AWS", hint=_HINT)
@@ -68,7 +74,9 @@ def address_of(endpoint: str, *, ca: str | None = None) -> Address:
     """Where requests go; plain HTTP only on this machine, for signed requests can be read and repeated there."""
     parts, port = _split(endpoint, hide_secrets(endpoint))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise InvalidRequest(f"the endpoint {hide_secrets(endpoint)!r} is no https://HOST[:PORT]")
+        raise InvalidRequest(
+            f"the endpoint {hide_secrets(endpoint)!r} is no address of a server", hint="write https://HOST[:PORT]"
+        )
     tls = parts.scheme == "https"
     if not tls and not is_loopback(parts.hostname):
         raise InvalidRequest(
@@ -89,5 +97,5 @@ def _split(url: str, place: str) -> tuple[SplitResult, int | None]:
     try:
         parts = urlsplit(url)
         return parts, parts.port
-    except ValueError as error:
-        raise InvalidRequest(f"the URL of {place} cannot be read: {error}", hint=_HINT) from None
+    except ValueError:  # whose text may show a part of a secret
+        raise InvalidRequest(f"the URL of {place} cannot be read", hint=_HINT) from None

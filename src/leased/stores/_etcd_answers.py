@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from leased.checks import shown
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._http_connection import Cut
 from leased.stores._http_url import Address as Member
 from leased.stores._http_wire import Answer, read_json
 
-SENSELESS = (AttributeError, LookupError, TypeError, ValueError)
-"""What reading an answer raises that is not of the form which it must have."""
-
 Repeat = Literal["never", "soon", "elsewhere", "after login"]
 """Where and when the same may be asked once more, if nothing was changed by it: `soon` of a cluster that is about to
 have a leader again, `elsewhere` of a member that did not answer."""
 
-_SHOWN = 120
 _INVALID, _DENIED, _EXHAUSTED, _PRECONDITION, _UNAUTHENTICATED = 3, 7, 8, 9, 16
 _STALE = ("invalid auth token", "revision of auth store is old", "revision in header is old")
 _NO_LOGIN = "user name is empty"
@@ -53,7 +50,7 @@ def understand(answer: Answer, member: Member) -> dict[str, Any]:
 
 def refusal(code: int, message: str, *, member: Member) -> Refused:
     """What it means that a member said no in these words, with this code of gRPC."""
-    text = f"{member}: {message.removeprefix('etcdserver: ')[:_SHOWN]}"
+    text = f"{member}: {shown(message.removeprefix('etcdserver: '))}"
     if code == _UNAUTHENTICATED or any(words in message for words in (*_STALE, _NO_LOGIN)):
         hint = "write etcd://USER:PASSWORD@HOST"
         return Refused(StoreNotUsable(f"{text}: it wants a user and a password", hint=hint), repeat="after login")

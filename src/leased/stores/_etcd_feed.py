@@ -14,12 +14,13 @@ from typing import Any
 
 from leased.clocks import step
 from leased.errors import StoreUnavailable
-from leased.stores._etcd_answers import SENSELESS, Refused, cut_off, understand
+from leased.stores._etcd_answers import Refused, cut_off, understand
 from leased.stores._etcd_link import Pass
 from leased.stores._etcd_url import Address
 from leased.stores._http_connection import BlockingConnection, Cut, Trust, connect_blocking, trust_of
 from leased.stores._http_url import Address as Member
 from leased.stores._http_wire import NotHttp, Reading, part
+from leased.stores._senseless import SENSELESS
 
 _SECONDS = 5.0
 _chance = random.SystemRandom()  # our thread must not disturb what a caller has seeded

@@ -12,7 +12,7 @@ from typing import Any
 
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._cas_clock import ClientClock, read_date
-from leased.stores._etcd_answers import SENSELESS, Refused, cut_off, senseless, understand
+from leased.stores._etcd_answers import Refused, cut_off, senseless, understand
 from leased.stores._etcd_standing import read_assurance
 from leased.stores._etcd_url import Address, Login
 from leased.stores._http_connection import Connection, Cut, connect_blocking, connect_in_loop, trust_of
@@ -20,6 +20,7 @@ from leased.stores._http_url import Address as Member
 from leased.stores._http_wire import Answer, Requests
 from leased.stores._loops import running_loop
 from leased.stores._pool import Pool, pool_size
+from leased.stores._senseless import SENSELESS
 from leased.stores._standing import Standing
 from leased.targets import Face, Options
 

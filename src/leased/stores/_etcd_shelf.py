@@ -9,11 +9,12 @@ from typing import Any, cast
 from leased.errors import StoreUnavailable
 from leased.store import Clock, again
 from leased.stores._cas_shelf import NOTHING, Beaten, Changed, Found, Put, Version, Written
-from leased.stores._etcd_answers import SENSELESS, senseless
+from leased.stores._etcd_answers import senseless
 from leased.stores._etcd_feed import told
 from leased.stores._etcd_link import Link
 from leased.stores._etcd_url import Address
 from leased.stores._push import Listener
+from leased.stores._senseless import SENSELESS
 
 MOST_STEPS = 100
 """Of a transaction; etcd takes 128 (max-txn-ops), and counts the one within each."""
@@ -76,6 +77,13 @@ class EtcdShelf:
             return [(b64decode(pair["key"])[skipped:].decode(), _found(pair)) for pair in answer.get("kvs", [])]
         except SENSELESS as error:
             raise senseless(self._address) from error
+
+    async def old(
+        self, before: float, *, begin: str, limit: int, timeout: float
+    ) -> tuple[list[tuple[str, Found]], str]:
+        """See `Old`. A range tells no times: these are all keys, a page of them after the other."""
+        page = await self.page("", after=begin, limit=limit, timeout=timeout)
+        return page, page[-1][0] if len(page) == limit else ""
 
     async def remove(self, key: str, version: Version, *, timeout: float) -> None:
         """See `Shelf`."""

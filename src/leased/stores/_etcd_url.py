@@ -60,7 +60,10 @@ def read_address(url: str, options: Options) -> Address:
         raise InvalidRequest(f"the URL {shown} does not have the form", hint=_FORM)
     files = {name: options.own[name] for name in _TLS_FILES if options.own.get(name)}
     if files and not tls:
-        raise InvalidRequest(f"leased_{next(iter(files))} is for etcds://, and the URL is {shown}")
+        raise InvalidRequest(
+            f"leased_{next(iter(files))} is for etcds://, and the URL is {shown}",
+            hint="write etcds://, or leave it out",
+        )
     if "cert_key" in files and "cert" not in files:
         raise InvalidRequest("leased_cert_key needs leased_cert beside it", hint="name the file with the certificate")
     members = [_member(place, url, tls=tls, files=files) for place in places.split(",")]

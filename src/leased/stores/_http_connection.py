@@ -16,7 +16,7 @@ from leased.stores._http_proxy import Proxy, proxy_to, tunnel, tunnel_in_loop
 from leased.stores._http_strangers import NO_TLS, hint_of, said
 from leased.stores._http_url import Address
 from leased.stores._http_wire import Answer, NotHttp, Reading
-from leased.stores._loops import close_without_loop
+from leased.stores._loops import close_without_loop, read_little
 
 if TYPE_CHECKING:
     import asyncio
@@ -205,6 +205,7 @@ class LoopConnection:
         self._transport = transport
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        read_little(transport)
 
     def data_received(self, data: bytes) -> None:
         """As asyncio asks of a protocol."""

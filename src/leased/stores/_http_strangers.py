@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import re
-import socket
 from html import unescape
 
 from leased.checks import shown
+from leased.stores._dial import next_step
 from leased.stores._http_wire import Answer, NotHttp
 from leased.targets import hide_secrets
 
 MAY_WANT_TLS = "if that port speaks TLS, write https:// in the URL"
 NO_TLS = "if that port speaks plain HTTP, write http:// in the URL; leased serve speaks TLS with --tls-certificate"
 NO_SERVICE = "no lock service answers there: check host, port and path of the URL; leased serve takes port 8370 itself"
-_NOT_STARTED = "nothing listens there: start the service (leased serve), or check host and port of the URL"
 _BEFORE_IT = "a proxy or balancer answered in its place: see that the service behind it runs and is ready (/readyz)"
 _LOGIN = "something before the service wants a login of its own: it has to let requests to the service pass"
 _TITLE = re.compile(rb"<title[^>]*>\s*([^<]{1,300})", re.IGNORECASE)
@@ -58,9 +56,7 @@ def hint_of(error: BaseException | None) -> str | None:
     """What to try where no connection came about, or what came over it was no HTTP."""
     if isinstance(error, NotHttp):
         return "write https:// in the URL" if _is_tls(error) else NO_SERVICE if error.first else None
-    if isinstance(error, socket.gaierror):
-        return "check the host in the URL"
-    return _NOT_STARTED if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED else None
+    return next_step(error)
 
 
 def _is_tls(error: NotHttp) -> bool:

@@ -64,7 +64,10 @@ def read_address(url: str, options: Options) -> Address:
     host = _host(parts, place)
     files = {name: options.own[name] for name in _TLS_FILES if options.own.get(name)}
     if files and not tls:
-        raise InvalidRequest(f"leased_{next(iter(files))} is for https://, and the URL is {place}")
+        raise InvalidRequest(
+            f"leased_{next(iter(files))} is for https://, and the URL is {place}",
+            hint="write https://, or leave it out",
+        )
     if "cert_key" in files and "cert" not in files:
         raise InvalidRequest("leased_cert_key needs leased_cert beside it", hint="name the file with the certificate")
     insecure = options.own_number("insecure", least=0, most=1, default=0) == 1
@@ -118,7 +121,10 @@ def _host(parts: SplitResult, place: str) -> str:
     try:
         return host if ":" in host else host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise InvalidRequest(f"the URL {place} names a host that no name server can know") from None
+        raise InvalidRequest(
+            f"the URL {place} names a host that no name server can know",
+            hint="labels between dots have 1 to 63 characters",
+        ) from None
 
 
 def is_loopback(host: str) -> bool:
@@ -139,5 +145,9 @@ def _credential(parts: SplitResult, place: str) -> str | None:
         return None
     if len(given) > _MOST_CREDENTIAL or not _CREDENTIAL.fullmatch(given):
         where = "the URL" if parts.password else API_KEY
-        raise InvalidRequest(f"the credential in {where} is not one: it has blanks or other than plain characters")
+        raise InvalidRequest(
+            f"the credential in {where} is none: it has {len(given):,} characters, and 1 to {_MOST_CREDENTIAL:,} are "
+            "allowed, all plain and without blanks",
+            hint="take the whole key that 'leased keys create' printed, and nothing else",
+        )
     return given

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
+
+_READ = 65_536
 
 
 def loop_finder() -> Callable[[], Any]:
@@ -16,6 +19,13 @@ def loop_finder() -> Callable[[], Any]:
 def running_loop() -> Any:
     """The loop of the caller; asyncio is loaded no sooner."""
     return loop_finder()()
+
+
+def read_little(transport: Any) -> None:
+    """Let a transport of asyncio ask for 64 KiB a read. For the 256 that it would ask for the C library goes to the
+    system and back each time: three calls and a fault of a page, for an answer of some hundred bytes."""
+    with contextlib.suppress(AttributeError):  # of another loop, which reads in its own way
+        transport.max_size = _READ
 
 
 def close_without_loop(transport: Any) -> None:

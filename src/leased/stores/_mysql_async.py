@@ -14,12 +14,10 @@ from leased.errors import StoreUnavailable
 from leased.stores._alarm import Alarm
 from leased.stores._drivers import driver
 from leased.stores._loops import close_without_loop
-from leased.stores._mysql_failures import CUT, GARBAGE, Trouble, failure, trouble
+from leased.stores._mysql_failures import CUT, GARBAGE, NO_WAY, Trouble, failure, trouble
 from leased.stores._mysql_link import FAREWELL, SETTINGS, open_words
 from leased.stores._mysql_packets import Answer
 from leased.stores._mysql_place import Place
-
-_NO_WAY = 2003  # what the driver calls it when there is no connection to a host
 
 
 class AsyncLink:
@@ -122,7 +120,7 @@ async def _first(place: Place, *, until: float) -> AsyncLink:
         except TimeoutError:
             continue
         except refusal as error:
-            if error.args[0] != _NO_WAY:
+            if error.args[0] != NO_WAY:
                 raise
     return await _sign_in(place, address=last, seconds=until - loop.time())
 

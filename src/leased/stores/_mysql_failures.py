@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 
 from leased.errors import StoreNotUsable, StoreUnavailable
+from leased.stores._dial import CHECK_HOST, NOTHING_THERE
 
 GARBAGE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, EOFError, RuntimeError, struct.error)
 """What the drivers raise besides their own errors, when they are told what no server would say."""
@@ -70,6 +72,8 @@ _NEVER = {
 # After these the server, or another that took its place, is better asked on a new connection.
 _ENDS = frozenset({1040, 1047, 1053, 1129, 1203, 1226, 1290, 1317, 1792, 1836, 1927})
 _SERVER_SIDE, _CLIENT_SIDE = 1000, 2000
+NO_WAY = 2003
+"""What the drivers call it when there is no connection to a host."""
 CUT_WHILE_SENDING, CUT = 2006, 2013
 """What the drivers call the end of a connection, before and after all was sent."""
 
@@ -118,4 +122,11 @@ def failure(found: Trouble, *, place: str, writing: bool) -> StoreUnavailable:
     if "package is required" in found.said:
         return StoreNotUsable(message, hint="install it; for cryptography ssl=true in the URL will do as well")
     applied = None if writing and number != CUT_WHILE_SENDING else False
-    return StoreUnavailable(message, applied=applied)
+    return StoreUnavailable(message, applied=applied, hint=_no_way(number))
+
+
+def _no_way(number: int) -> str | None:
+    """What to do where no connection came about, by the number of the system's error or the driver's."""
+    if number < 0:  # of getaddrinfo
+        return CHECK_HOST
+    return NOTHING_THERE if number in (errno.ECONNREFUSED, NO_WAY) else None

@@ -120,7 +120,10 @@ def _tls(given: dict[str, str]) -> Tls | None:
             raise InvalidRequest("ssl=false and parameters for TLS exclude each other", hint="remove one of them")
         return None
     if files["ssl_key"] and not files["ssl_cert"]:
-        raise InvalidRequest("ssl_key is the key of a certificate, and ssl_cert names none")
+        raise InvalidRequest(
+            "ssl_key is the key of a certificate, and ssl_cert names none",
+            hint="name the certificate's file by ssl_cert",
+        )
     return Tls(verify, authorities=files["ssl_ca"], certificate=files["ssl_cert"], key=files["ssl_key"])
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from leased.checks import shown
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.model import Assurance
 from leased.stores._cas_clock import clocks_note
 from leased.stores._nats_connection import Answer, Question
 from leased.stores._nats_url import Address
+from leased.stores._senseless import SENSELESS
 from leased.targets import Options
 
 EXPECTED = (10059, 10058)
@@ -22,8 +24,6 @@ EXPECTED = (10059, 10058)
 _DISABLED = (10039, 10076)
 _FENCE = "rises with each grant while the record of the key is kept (a day after it opened), then by clients' clocks"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?\d*(Z|[+-]\d\d:\d\d)")
-SENSELESS = (KeyError, TypeError, ValueError, AttributeError)
-"""What reading an answer raises that is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def read_answer(answer: Answer | LeasedError, address: Address) -> dict[str, Any
         )
     try:
         found = json.loads(answer.data)
-        error = found.get("error")
-        if error is not None and error.get("err_code") in _DISABLED:
-            raise StoreNotUsable(f"{address}: {error['description']}", hint="enable JetStream for this account")
+        if error_code(found) in _DISABLED:
+            why = shown(found["error"]["description"])
+            raise StoreNotUsable(f"{address}: {why}", hint="enable JetStream for this account")
     except SENSELESS as problem:
         raise senseless(address) from problem
     return dict(found)
@@ -89,7 +89,7 @@ def read_answer(answer: Answer | LeasedError, address: Address) -> dict[str, Any
 
 def refused(error: Mapping[str, Any], address: Address, *, applied: bool | None = False) -> StoreUnavailable:
     """What JetStream refused, and why."""
-    return StoreUnavailable(f"{address}: {error.get('description', 'refused')}", applied=applied)
+    return StoreUnavailable(f"{address}: {shown(error.get('description', 'refused'))}", applied=applied)
 
 
 def senseless(address: Address) -> StoreUnavailable:
@@ -132,7 +132,7 @@ def _wrong(config: Mapping[str, Any], address: Address) -> str:
     if config.get("max_age"):
         return f"forgets what is older than {config['max_age'] / 1e9:g} s (max_age)"
     if config.get("retention", "limits") != "limits":
-        return f"forgets what was read (retention {config['retention']})"
+        return f"forgets what was read (retention {shown(config['retention'])})"
     if limited and config.get("discard") != "new":
         return "forgets old keys when it is full (max_bytes or max_msgs with discard old)"
     if config.get("sealed"):

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 from leased.clocks import now
 from leased.errors import LeasedError, StoreNotUsable, StoreUnavailable
 from leased.stores._drivers import driver
-from leased.stores._loops import close_without_loop
+from leased.stores._loops import close_without_loop, read_little
 from leased.stores._nats_url import Address, check_proof, trust_of
 
 _PROBE = 1.0
+_LONG = 3600
 _LEAST = 0.05
 _PING_EVERY = 20.0
 _LOOKS = 10
+_ASK_AGAIN = 0.5
 _NO_RESPONDERS = "503"
 _chance = random.SystemRandom()  # also threads of ours connect, which must not disturb what a caller has seeded
 
@@ -67,6 +69,7 @@ class Connection:
         self._number = 0
         self._heard_at = now()
         self._probe: asyncio.Task[None] | None = None
+        self._pong: asyncio.Task[None] | None = None
         self._problem = ""
         self._telling: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -96,6 +99,8 @@ class Connection:
             **self._login(),
         )
         self._check_tls()
+        for writer in self._writers():
+            read_little(writer.transport)
         await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
 
     async def alive(self) -> bool:
@@ -109,7 +114,8 @@ class Connection:
         return not any(writer.is_closing() for writer in self._writers())
 
     async def ask(self, questions: Sequence[Question], *, seconds: float) -> list[Answer | LeasedError]:
-        """Send all at once; what came of each within the time."""
+        """Send all at once; what came of each within the time. What is harmless is sent again while nobody answers:
+        a member that leads no more, or not yet, says nothing at all."""
         asked_at = now()
         futures: dict[str, asyncio.Future[Answer]] = {}
         outcomes: list[asyncio.Future[Answer]] = []
@@ -121,7 +127,7 @@ class Connection:
                 outcomes.append(future)
                 self._waiting[token] = question, future
                 await self._send(question, future, reply=f"{self._inbox}.{token}")
-            await asyncio.wait(outcomes, timeout=max(seconds, 0.0))
+            await self._wait(futures, until=asked_at + seconds)
         finally:
             for token, future in futures.items():
                 self._waiting.pop(token, None)
@@ -168,6 +174,20 @@ class Connection:
         self.closed = True
         for writer in self._writers():
             close_without_loop(writer.transport)
+
+    async def _wait(self, futures: Mapping[str, asyncio.Future[Answer]], *, until: float) -> None:
+        """Until all are answered, or the time is over."""
+        pause = _ASK_AGAIN
+        while True:
+            left = max(until - now(), 0.0)
+            _, open_ = await asyncio.wait(futures.values(), timeout=min(pause, left))
+            if not open_ or pause >= left:
+                return
+            pause *= 2
+            for token in [token for token, future in futures.items() if not future.done()]:
+                question, future = self._waiting.get(token, (None, None))
+                if question is not None and future is not None and question.harmless:
+                    await self._send(question, future, reply=f"{self._inbox}.{token}")
 
     async def _send(self, question: Question, future: asyncio.Future[Answer], *, reply: str) -> None:
         try:
@@ -250,18 +270,31 @@ class Connection:
 
     async def _look_for_life(self) -> None:
         """Nothing was heard for a while: a server that does not even answer a ping is given up."""
+        # Cancelled only once the driver is closed: it logs a late answer to a question that was given up as an error.
+        self._pong = self.loop.create_task(self._client.flush(timeout=_LONG))
+        self._pong.add_done_callback(_seen)
         try:
-            await self._client.flush(timeout=_PROBE)
-            self._heard_at = now()
-        except Exception as error:  # noqa: BLE001 - whatever it is, no answer came
-            self._problem = f"no sign of life: {error}"
-            self.close()
+            await asyncio.wait([self._pong], timeout=_PROBE)
+            problem = self._pong.exception() if self._pong.done() else f"no answer within {_PROBE:g} s"
+            if problem is None:
+                self._heard_at = now()
+            else:
+                self._problem = f"no sign of life: {problem}"
+                self.close()
         finally:
             self._probe = None
 
     async def _close_driver(self) -> None:
         with contextlib.suppress(Exception):
             await self._client.close()
+        if self._pong is not None:
+            self._pong.cancel()
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Its failure may come when nobody waits any more; asyncio must not complain."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _readable(writer: Any) -> bool:
@@ -313,5 +346,6 @@ def _told(error: Exception, address: Address) -> LeasedError:
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"no answer from {address}", applied=False)
     if isinstance(error, OSError | asyncio.TimeoutError | asyncio.IncompleteReadError) or "nats:" in text:
-        return StoreUnavailable(f"cannot connect to {address}: {text}", applied=False)
+        hint = "see that a server runs there; check hosts and ports of the URL"
+        return StoreUnavailable(f"cannot connect to {address}: {text}", applied=False, hint=hint)
     return StoreNotUsable(f"{address} cannot be used: {text}")

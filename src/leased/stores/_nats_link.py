@@ -17,6 +17,7 @@ from leased.stores._nats_bucket import Bucket
 from leased.stores._nats_connection import Answer, Connection, Question, connect
 from leased.stores._nats_thread import blocking_loop
 from leased.stores._nats_url import Address
+from leased.stores._senseless import SENSELESS
 from leased.stores._standing import Standing
 from leased.targets import Face, Options
 
@@ -192,7 +193,7 @@ class Link:
             bucket: Bucket = buckets.read_bucket(found, self.address)
             self._standing.read(buckets.read_assurance(found, self.address, options=self._options))
             at = buckets.read_time(found["ts"]) if "ts" in found else None
-        except buckets.SENSELESS as error:
+        except SENSELESS as error:
             raise buckets.senseless(self.address) from error
         if at is not None:
             self._wall.read(at, at, asked_at=asked_at)

@@ -18,6 +18,7 @@ from leased.stores._nats_connection import Answer, Connection, Question
 from leased.stores._nats_feed import MARKERS, told
 from leased.stores._nats_link import Link
 from leased.stores._push import Listener
+from leased.stores._senseless import SENSELESS
 
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _BEATEN = (10071, 10164)
@@ -54,6 +55,13 @@ class NatsShelf:
     async def page(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[tuple[str, Found]]:
         """See `Shelf`. It asks for the names of all keys, whatever is wanted of them."""
         return await self._link.run(lambda: self._page(prefix, after=after, limit=limit, until=now() + timeout))
+
+    async def old(
+        self, before: float, *, begin: str, limit: int, timeout: float
+    ) -> tuple[list[tuple[str, Found]], str]:
+        """See `Old`. Messages lie in the order of their times: what is younger is not even looked at."""
+        number, until = int(begin or 1), now() + timeout
+        return await self._link.run(lambda: self._oldest(before, number=number, limit=limit, until=until))
 
     async def remove(self, key: str, version: Version, *, timeout: float) -> None:
         """See `Shelf`. Where single messages may not be deleted a marker takes its place, which ends if it can."""
@@ -107,13 +115,13 @@ class NatsShelf:
         try:
             message = found["message"]
             number = int(message["seq"])
-            if any(marker in b64decode(message.get("hdrs") or "") for marker in MARKERS):
+            if _is_marker(message):
                 self._markers[key] = number
                 if len(self._markers) > _MOST_MARKERS:
                     self._markers.popitem(last=False)
                 return NOTHING
             return Found(number, b64decode(message.get("data") or ""))
-        except buckets.SENSELESS as error:
+        except SENSELESS as error:
             raise buckets.senseless(self._address) from error
 
     async def _put(self, puts: Sequence[Put], *, until: float) -> list[Written | Beaten | StoreUnavailable]:
@@ -173,7 +181,7 @@ class NatsShelf:
                 raise KeyError(found["stream"])
             self._markers.pop(key, None)
             return Written(int(found["seq"]))
-        except buckets.SENSELESS:
+        except SENSELESS:
             return buckets.senseless(self._address)
 
     async def _page(self, prefix: str, *, after: str, limit: int, until: float) -> list[tuple[str, Found]]:
@@ -188,6 +196,32 @@ class NatsShelf:
             page += [(key, one) for key, one in zip(some, found, strict=True) if one.version is not None]
         return page
 
+    async def _oldest(
+        self, before: float, *, number: int, limit: int, until: float
+    ) -> tuple[list[tuple[str, Found]], str]:
+        connection = await self._link.ready(seconds=_left(until))
+        page: list[tuple[str, Found]] = []
+        while len(page) < limit:
+            payload = json.dumps({"seq": number, "next_by_subj": f"{self._beginning}*"}).encode()
+            question = Question(f"$JS.API.STREAM.MSG.GET.{self._address.stream}", payload, harmless=True)
+            (answer,) = await self._link.ask(connection, [question], seconds=_left(until))
+            found = buckets.read_answer(answer, self._address)
+            if buckets.error_code(found):
+                break
+            try:
+                message = found["message"]
+                number = int(message["seq"])
+                if buckets.read_time(message["time"]) >= before:
+                    break
+                key, marked = _name(message["subject"]), _is_marker(message)
+                if key is not None and not marked:
+                    page.append((key.decode(), Found(number, b64decode(message.get("data") or ""))))
+                number += 1
+            except SENSELESS as error:
+                raise buckets.senseless(self._address) from error
+        # Markers stay where nothing may be erased, and must not be gone through each time.
+        return page, "" if connection.bucket.erasable else str(number)
+
     async def _names(self, *, until: float) -> set[bytes]:
         """Of all keys of the namespace, those among them that were deleted by others."""
         connection = await self._link.ready(seconds=_left(until))
@@ -201,11 +235,14 @@ class NatsShelf:
             if buckets.error_code(found):
                 connection.bucket = None
                 raise buckets.refused(found["error"], self._address)
-            subjects: dict[str, Any] = found["state"].get("subjects") or {}
-            names.update(name for subject in subjects if (name := _name(subject)) is not None)
-            seen += len(subjects)
-            if not subjects or seen >= int(found.get("total", 0)):
-                return names
+            try:
+                subjects: dict[str, Any] = found["state"].get("subjects") or {}
+                names.update(name for subject in subjects if (name := _name(subject)) is not None)
+                seen += len(subjects)
+                if not subjects or seen >= int(found.get("total", 0)):
+                    return names
+            except SENSELESS as error:
+                raise buckets.senseless(self._address) from error
 
     async def _remove(self, key: str, number: int, *, until: float) -> None:
         connection = await self._link.ready(seconds=_left(until))
@@ -222,6 +259,10 @@ class NatsShelf:
         (answer,) = await self._link.ask(connection, [question], seconds=_left(until))
         if isinstance(answer, LeasedError):
             raise answer
+
+
+def _is_marker(message: dict[str, Any]) -> bool:
+    return any(marker in b64decode(message.get("hdrs") or "") for marker in MARKERS)
 
 
 def _token(text: str) -> str:

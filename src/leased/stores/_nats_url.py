@@ -67,7 +67,10 @@ def read_address(url: str, options: Options) -> Address:
     files = {name: options.own[name] for name in (*_TLS_FILES, "credentials", "nkey") if options.own.get(name)}
     tls = parts.scheme == TLS_SCHEME
     if given := next((name for name in _TLS_FILES if name in files and not tls), None):
-        raise InvalidRequest(f"leased_{given} is for {TLS_SCHEME}://, and the URL is {place}")
+        raise InvalidRequest(
+            f"leased_{given} is for {TLS_SCHEME}://, and the URL is {place}",
+            hint=f"write {TLS_SCHEME}://, or leave it out",
+        )
     if "cert_key" in files and "cert" not in files:
         raise InvalidRequest("leased_cert_key needs leased_cert beside it", hint="name the file with the certificate")
     if len([way for way in (logins, files.get("credentials"), files.get("nkey")) if way]) > 1:

@@ -93,7 +93,7 @@ class PostgresPush:
         if not self.possible:
             return unwatched
         if self._listener is None:
-            self._listener = listener(f"postgres {self._address}", _opener(self._address, self._name), name=self._name)
+            self._listener = listener(("postgres", self._address), _opener(self._address, self._name), name=self._name)
         end = await self._listener.watch(self._channel(key), bell, clock=self._clock)
         self._ends.add(end)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from leased.clocks import now
@@ -231,7 +231,7 @@ class Address:
     `patience` is what the URL says that one of them may take, in seconds.
     """
 
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] = field(repr=False)  # with their passwords
     patience: float = math.inf
 
 

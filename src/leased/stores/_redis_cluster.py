@@ -11,11 +11,12 @@ from typing import Any
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.store import again
 from leased.stores._drivers import driver
-from leased.stores._redis_failures import SENSELESS, code_of, refused, senseless
+from leased.stores._redis_failures import code_of, refused, senseless
 from leased.stores._redis_link import Link, Linking, nothing
 from leased.stores._redis_scripts import Command
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
+from leased.stores._senseless import SENSELESS
 
 _NAP = 0.02
 _SLOTS = packed(b"CLUSTER", b"SLOTS")
@@ -168,6 +169,7 @@ class Cluster:
         if self._known:
             return
         problems: list[str] = []
+        hint: str | None = None
         unusable: StoreNotUsable | None = None
         nodes = sorted(dict.fromkeys([*self._owners.nodes, *self._address.nodes]), key=self._silent.__contains__)
         for asked, node in enumerate(nodes):
@@ -183,6 +185,7 @@ class Cluster:
                 raise _no_cluster(answer, node)
             if isinstance(answer, StoreUnavailable):
                 problems.append(answer.message)
+                hint = answer.hint or hint
                 continue
             try:
                 self._owners = _Owners(
@@ -197,7 +200,7 @@ class Cluster:
             return
         if unusable is not None:
             raise unusable
-        raise StoreUnavailable(f"no node of the cluster answered: {'; '.join(problems)}", applied=False)
+        raise StoreUnavailable(f"no node of the cluster answered: {'; '.join(problems)}", applied=False, hint=hint)
 
     async def _look_again(self, give_up_at: float) -> None:
         """Find out who has what now, after one was away, as far as that can be found out."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leased.clocks import now
 from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
-from leased.stores._dial import dial, dial_in_loop
+from leased.stores._dial import dial, dial_in_loop, next_step
 from leased.stores._drivers import driver
-from leased.stores._loops import close_without_loop
+from leased.stores._loops import close_without_loop, read_little
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import NotRedis, replies
 
@@ -189,6 +189,7 @@ class LoopConnection:
         self._give_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None  # never later than the exchange that is under way may take
         self._transport.set_protocol(cast("asyncio.Protocol", self))
+        read_little(self._transport)
 
     def usable(self) -> bool:
         """Whether nothing has come: what comes unasked is the end of the connection."""
@@ -354,7 +355,9 @@ def _failing(node: Node, seconds: float) -> Iterator[None]:
     except StoreUnavailable:
         raise
     except OSError as error:
-        raise StoreUnavailable(f"cannot connect to {node}: {_why(error, seconds)}", applied=False) from error
+        raise StoreUnavailable(
+            f"cannot connect to {node}: {_why(error, seconds)}", applied=False, hint=next_step(error)
+        ) from error
 
 
 @contextlib.contextmanager

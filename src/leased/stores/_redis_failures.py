@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._redis_connection import Cut
@@ -34,9 +33,6 @@ _LASTING = {
 _WITHIN_SCRIPT = re.compile(r"^ERR Error running script.*?: -?([A-Z]+) ", re.DOTALL)
 _SHOWN = 120
 
-SENSELESS = (AttributeError, LookupError, TypeError, ValueError, struct.error)
-"""What reading an answer raises that is not of the form which it must have."""
-
 
 def code_of(error: ServerError) -> str:
     """The word by which the server names the error, also of one within a script."""
@@ -57,6 +53,11 @@ def refused(error: ServerError, where: object) -> StoreUnavailable:
     if "DB index" in text:
         return StoreNotUsable(
             f"{where}: {text}", hint="the URL names a database that the server does not have; 0 is always there"
+        )
+    if "AUTH" in text and "without any password" in text:
+        return StoreNotUsable(
+            f"{where}: the server has no password set, and the URL has one",
+            hint="leave the password out, or is it another server?",
         )
     lasting = ("unknown command", "SELECT is not allowed", "AUTH")
     if any(word in text for word in lasting):

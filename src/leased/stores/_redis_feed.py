@@ -7,11 +7,12 @@ from typing import Any
 from leased.clocks import step
 from leased.errors import StoreUnavailable
 from leased.stores._redis_connection import BlockingConnection, Cut, connect_blocking
-from leased.stores._redis_failures import SENSELESS, cut_off, refused
+from leased.stores._redis_failures import cut_off, refused
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import NotRedis, ServerError, packed
+from leased.stores._senseless import SENSELESS
 
 _SECONDS = 5.0
 

@@ -15,13 +15,14 @@ from leased.store import Clock, again
 from leased.stores._loops import loop_finder
 from leased.stores._pool import Pool
 from leased.stores._redis_connection import Connection, Cut, connect_blocking, connect_in_loop
-from leased.stores._redis_failures import SENSELESS, code_of, cut_off, refused, senseless
+from leased.stores._redis_failures import code_of, cut_off, refused, senseless
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_scripts import Command, Script, letter_of
 from leased.stores._redis_sentinel import find_primary
 from leased.stores._redis_standing import QUESTIONS, Facts, read_facts
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
+from leased.stores._senseless import SENSELESS
 from leased.targets import Face
 
 _TRIES = 3

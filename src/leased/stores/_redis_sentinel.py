@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 from leased.clocks import now
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.stores._redis_connection import Connection, Cut
-from leased.stores._redis_failures import SENSELESS, cut_off, refused, senseless
+from leased.stores._redis_failures import cut_off, refused, senseless
 from leased.stores._redis_greeting import check_greeting, greeting
 from leased.stores._redis_url import Address, Node
 from leased.stores._redis_wire import ServerError, packed
+from leased.stores._senseless import SENSELESS
 
 Open: TypeAlias = Callable[..., Coroutine[Any, Any, Connection]]
 """Opens a connection: `(address, node, seconds=…)`."""
@@ -21,6 +22,7 @@ async def find_primary(address: Address, open_connection: Open, *, seconds: floa
     """Where the first sentinel that knows the service says its primary is. `StoreUnavailable` if none does in time."""
     give_up_at = now() + seconds
     problems: list[str] = []
+    hint: str | None = None
     for asked, sentinel in enumerate(address.nodes):
         left = give_up_at - now()
         share = left / (len(address.nodes) - asked)  # one that hangs leaves time for the others
@@ -32,11 +34,12 @@ async def find_primary(address: Address, open_connection: Open, *, seconds: floa
             raise
         except StoreUnavailable as error:
             problems.append(error.message)
+            hint = error.hint or hint
             continue
         if found is not None:
             return found
         problems.append(f"{sentinel} knows no service {address.service!r}")
-    raise StoreUnavailable(f"no sentinel named a primary: {'; '.join(problems)}", applied=False)
+    raise StoreUnavailable(f"no sentinel named a primary: {'; '.join(problems)}", applied=False, hint=hint)
 
 
 async def _ask(address: Address, sentinel: Node, open_connection: Open, *, seconds: float) -> Node | None:

@@ -104,7 +104,7 @@ def abandon(seen: View, *, token: str, heard: int | None = None) -> Effect | Non
     record, now, digest = seen.record, seen.now, digest_of(token)
     marks = ((digest, "abandoned"),)
     if record is not None and record.has(digest) and now < record.expires_at:
-        if heard not in (None, -record.renewal):
+        if heard is not None and not 0 < -record.renewal <= heard:
             return None
         return _marking(record.ended(now), marks, now=now, freed=True)
     return _marking(record, marks, now=now)

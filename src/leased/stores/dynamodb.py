@@ -18,14 +18,14 @@ __all__ = ["open", "place_of", "schema"]
 def open(url: str, *, face: Face, options: Options) -> CasStore:  # noqa: A001 (what every store module offers)
     """The store for this URL. Nothing is asked before its first use."""
     table = read_table(url, options)
-    for name in ("botocore", "httptools"):
-        driver(name, extra="dynamodb")
+    for name in ("botocore.session", "botocore.auth", "botocore.awsrequest", "httptools"):
+        driver(name, extra="dynamodb")  # now, or the first call would have to do it within its time-out
     wall = ClientClock(options.clock, options, shown=table.shown)
     standing = Standing(options, shown=table.shown)
     link = Link(table, face=face, options=options, wall=wall)
     tables = Tables(table, link, options=options, standing=standing)
     shelf = DynamoShelf(link, tables, namespace=options.namespace, face=face, clock=options.clock)
-    return CasStore(shelf, mode=face, wall=wall, options=options, standing=standing, sweeps=False)
+    return CasStore(shelf, mode=face, wall=wall, options=options, standing=standing)
 
 
 def schema(url: str, *, options: Options) -> str:

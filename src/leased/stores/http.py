@@ -26,6 +26,7 @@ from leased.model import (
 )
 from leased.policy import MAX_FENCING_TOKEN, MAX_LIST_PAGE
 from leased.store import Bell, Outcome, again, unwatched
+from leased.stores._drivers import driver
 from leased.stores._http_answers import understand
 from leased.stores._http_link import Link
 from leased.stores._http_names import Names
@@ -239,7 +240,9 @@ _Outcomes = list[Outcome]
 
 def open(url: str, *, face: Face, options: Options) -> HttpStore:  # noqa: A001 (as every store module)
     """The store behind the service that the URL names; nothing is opened yet. `InvalidRequest` for a wrong URL."""
-    return HttpStore(read_address(url, options), face=face, options=options)
+    address = read_address(url, options)
+    driver("httptools", extra="http")
+    return HttpStore(address, face=face, options=options)
 
 
 def _batches(members: Sequence[_Member]) -> Iterator[tuple[Sequence[_Member], bytes]]:

@@ -28,12 +28,15 @@ from leased.model import (
 )
 from leased.policy import REPLAY_WINDOW
 from leased.store import Bell, Clock, Outcome, each
+from leased.stores._at_rest import Rest, Round, Settled
+from leased.stores._sorted_keys import SortedKeys
 
 if TYPE_CHECKING:
     from leased.targets import Face, Options
 
 _SWEEP_EVERY = 32
 _SWEEP_STEP = 2 * _SWEEP_EVERY
+_SETTLES_AFTER = 10.0
 _FREED, _NOT_HOLDER, _EXPIRED = Released(), Released("not_holder"), Released("expired")
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
@@ -88,6 +91,9 @@ class _Record:
         return self.token is not None and now < self.expires_at
 
 
+_rest = Rest(_Record, _Record.__slots__)
+
+
 class MemoryStore:
     """Keeps locks in this process: threads and tasks exclude each other, other processes are not excluded.
 
@@ -110,7 +116,9 @@ class MemoryStore:
     def forget(self) -> None:
         """Begin anew, as a forked child does: it holds nothing, and nobody waits in it."""
         self._mutex = threading.Lock()
-        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self._records: dict[str, _Record | Settled] = {}
+        self._round = Round(self._records)
+        self._keys = SortedKeys(self._records)
         self._marks: OrderedDict[bytes, tuple[float, _Ended]] = OrderedDict()
         self._bells: dict[str, list[Bell]] = {}
 
@@ -119,23 +127,25 @@ class MemoryStore:
         token = _digest(claim.token)
         with self._mutex:
             now = self._now()
-            record = self._records.get(claim.key)
+            record = self._find(claim.key)
             if record is not None:
                 if _same(record.token, token) and now < record.expires_at:
                     record.late = record.late or claim.late
                     record.renewal -= record.renewal < 0
                     return Held(self._lease(claim.key, claim.token, record, now))
                 if _same(record.token, token) or self._marked(token, now):
-                    return Contended(self._status(claim.key, record, now), ended=True)
+                    return Contended(self._status(claim.key, record, now=now, wall=self._wall()), ended=True)
                 if record.live(now) and claim.owner is not None and record.owner == claim.owner:
                     self._mark(record.token, "retaken", now)
                 elif record.live(now) or now < record.free_at:
-                    return Contended(self._status(claim.key, record, now))
+                    return Contended(self._status(claim.key, record, now=now, wall=self._wall()))
                 elif record.late:
                     self._mark(record.token, "expired", now)
             elif self._marked(token, now):
                 return Contended(None, ended=True)
             self._last_fencing_token = max(self._last_fencing_token + 1, int(self._wall() * 1e6))
+            if record is None and self._keys.used:
+                self._keys.add(claim.key)
             record = _Record(claim, token, fencing_token=self._last_fencing_token, now=now)
             self._records[claim.key] = record
             self._grants += 1
@@ -148,12 +158,13 @@ class MemoryStore:
         digest = _digest(token)
         with self._mutex:
             now = self._now()
-            record = self._records.get(key)
+            record = self._find(key)
             if record is None or not _same(record.token, digest) or now >= record.expires_at:
                 return Lost(self._lost_reason(record, digest, now))
             if number > max(record.renewal, 0):
                 record.renewal = number
                 record.extend(now, ttl)
+                self._settle(key, record, now)
             return Held(self._lease(key, token, record, now))
 
     async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
@@ -165,7 +176,7 @@ class MemoryStore:
         digest = _digest(token)
         with self._mutex:
             now = self._now()
-            record = self._records.get(key)
+            record = self._find(key)
             mine = record is not None and _same(record.token, digest)
             if late or (mine and record is not None and record.late):
                 self._mark(digest, "released", now)
@@ -182,9 +193,9 @@ class MemoryStore:
         digest = _digest(token)
         with self._mutex:
             now = self._now()
-            record = self._records.get(key)
+            record = self._find(key)
             holds = record is not None and _same(record.token, digest) and now < record.expires_at
-            if holds and record is not None and heard not in (None, -record.renewal):
+            if holds and record is not None and heard is not None and not 0 < -record.renewal <= heard:
                 return
             self._mark(digest, "abandoned", now)
             if record is None or not holds:
@@ -196,7 +207,7 @@ class MemoryStore:
         """See `leased.store`."""
         with self._mutex:
             now = self._now()
-            record = self._records.get(key)
+            record = self._find(key)
             if record is None or fencing_token not in (None, record.fencing_token):
                 return False
             if record.live(now):
@@ -216,17 +227,21 @@ class MemoryStore:
         """See `leased.store`."""
         with self._mutex:
             now = self._now()
-            record = self._records.get(key)
-            return self._status(key, record, now) or Status(key)
+            record = self._find(key)
+            return self._status(key, record, now=now, wall=self._wall()) or Status(key)
 
     async def list(self, prefix: str, *, after: str, limit: int, timeout: float) -> list[Status]:
-        """See `leased.store`. Costs a sort of all keys: this store is for the locks of one process."""
+        """See `leased.store`. Keys are sorted for the first page, or once they are many; see `SortedKeys`."""
         with self._mutex:
-            now = self._now()
+            now, wall = self._now(), self._wall()
             page: list[Status] = []
-            for key in sorted(key for key in self._records if key > after and key.startswith(prefix)):
-                status = self._status(key, self._records[key], now)
-                if status is not None and len(page) < limit:
+            for key in self._keys.page(prefix, after=after):
+                record = self._records[key]
+                awake = _rest.awake(record) if isinstance(record, tuple) else record
+                status = self._status(key, awake, now=now, wall=wall)
+                if len(page) >= limit:
+                    break
+                if status is not None:
                     page.append(status)
             return page
 
@@ -272,14 +287,27 @@ class MemoryStore:
             raise StoreNotUsable("this memory store was closed", hint="connect again")
         return self._clock.now() + self.offset
 
+    def _find(self, key: str) -> _Record | None:
+        record = self._records.get(key)
+        if isinstance(record, tuple):
+            record = self._records[key] = _rest.awake(record)
+        return record
+
+    def _settle(self, key: str, record: _Record | Settled, now: float) -> None:
+        """Settle a record that has been here for a while: it may stay for long."""
+        if not isinstance(record, tuple) and record.acquired_at + _SETTLES_AFTER <= now:
+            self._records[key] = _rest.settled(record)
+
     def _sweep(self, now: float) -> None:
         """Look at some records in turn, more than were granted since the last time: lapsed ones cannot pile up."""
-        for _ in range(min(_SWEEP_STEP, len(self._records))):
-            key, record = next(iter(self._records.items()))
-            if record.free_at + REPLAY_WINDOW > now:
-                self._records.move_to_end(key)
+        for key in self._round.some(_SWEEP_STEP):
+            record = self._records[key]
+            free_at = record[0] if isinstance(record, tuple) else record.free_at
+            if free_at + REPLAY_WINDOW > now:
+                self._settle(key, record, now)
             else:
                 del self._records[key]
+        self._keys.tend()
         while self._marks and next(iter(self._marks.values()))[0] <= now:
             self._marks.popitem(last=False)
 
@@ -320,14 +348,13 @@ class MemoryStore:
         left = record.expires_at - now
         return Lease(key, token, record.fencing_token, record.ttl, record.owner, left, 0.0, max(record.renewal, 0))
 
-    def _status(self, key: str, record: _Record | None, now: float) -> Status | None:
+    def _status(self, key: str, record: _Record | None, *, now: float, wall: float) -> Status | None:
         """What anyone may see, or `None` for an open key."""
         if record is None:
             return None
         live = record.live(now)
         if not live and now >= record.free_at:
             return None
-        wall = self._wall()
         return Status(
             key=key,
             state="held" if live else "closed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leased.clocks import now
+from leased.stores._drivers import driver
 from leased.stores._loops import running_loop
 from leased.stores._mysql_bells import Bells
 from leased.stores._mysql_link import open_link
@@ -24,6 +25,7 @@ TABLE = "leased"
 def open(url: str, *, face: Face, options: Options) -> SqlStore[MysqlSession]:  # noqa: A001 - as every store module
     """The store for `mysql://user:password@host:3306/database`, or `mariadb:`. Nothing is opened yet."""
     where = place(url)
+    driver("pymysql" if face == "blocking" else "asyncmy", extra="mysql")
     table = options.own.get("table", TABLE)
     statements = Statements(table, namespace=options.namespace)
     bells = Bells(f"{where.address}/{table}/{options.namespace}")

@@ -34,7 +34,7 @@ def open(url: str, *, face: Face, options: Options) -> CasStore:  # noqa: A001 (
         clock=options.clock,
         listener=listener(address.listening, lambda: connect_feed(address), name=address.shown),
     )
-    return CasStore(shelf, mode=face, wall=wall, options=options, standing=standing)
+    return CasStore(shelf, mode=face, wall=wall, options=options, standing=standing, old=shelf.old)
 
 
 def schema(url: str, *, options: Options) -> str:

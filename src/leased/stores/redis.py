@@ -24,7 +24,7 @@ from leased.stores._pool import pool_size
 from leased.stores._push import listener
 from leased.stores._redis_cluster import Cluster
 from leased.stores._redis_commands import Commands
-from leased.stores._redis_failures import SENSELESS, refused, senseless
+from leased.stores._redis_failures import refused, senseless
 from leased.stores._redis_feed import connect_feed
 from leased.stores._redis_link import Link, Linking, Links, nothing
 from leased.stores._redis_names import Names
@@ -32,6 +32,7 @@ from leased.stores._redis_scripts import SECOND, Command, time_of
 from leased.stores._redis_standing import Facts, read_assurance
 from leased.stores._redis_url import Address, Node, place_of, read_address
 from leased.stores._redis_wire import ServerError, packed
+from leased.stores._senseless import SENSELESS
 from leased.stores._standing import ServerClock, Standing
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ _ALIKE = 10
 _STEPS = (1, 2, 3, 8, 20)
 _METADATA = ("{}", '{"note":"ä"}')
 _RECENT = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 4])
-_HEARD = st.sampled_from([None, None, 0, 1, 1, 2])
+_HEARD = st.sampled_from([None, None, 0, 0, 1, 1, 2])
 
 
 class Disagreement(AssertionError):

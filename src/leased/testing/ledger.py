@@ -95,7 +95,7 @@ class Ledger:
         hold = self._holds.get(key)
         if heard is None or hold is None or hold.claim.token != token or now >= hold.until + self.slack:
             return False
-        return hold.told != heard or self._over(hold, now)
+        return not 0 < hold.told <= heard or self._over(hold, now)
 
     def _over(self, hold: Hold, now: float) -> bool:
         return now >= hold.until - self.slack

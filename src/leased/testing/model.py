@@ -160,7 +160,7 @@ def step(state: State, now: float, wall: float, command: Command) -> tuple[State
         case Abandon(key, token, heard):
             record = state.records.get(key)
             if record and record.held_by(token, now):
-                if heard is not None and (record.renewal or record.told != heard):
+                if heard is not None and (record.renewal or record.told > heard):
                     return state, None
                 state = state.put(replace(record, token=None, free_at=now))
             return state.mark(token, "abandoned", since=now), None

@@ -26,7 +26,8 @@ FAILURES = {
     "silent": StoreUnavailable(f"{WHERE} did not answer within 5 s", applied=None, hint=HINT),
     "unfit": StoreNotUsable(f"{WHERE} belongs to another program", hint=HINT),
 }
-LOCKS = [row for row in ROWS if "/locks" in row]
+ASKS_NO_STORE = ("/waiters", "/contention")
+LOCKS = [row for row in ROWS if "/locks" in row and not row.endswith(ASKS_NO_STORE)]
 STAYS = frozenset({"watch", "assurance", "close", "mode"})
 
 

@@ -15,9 +15,10 @@ from leased.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from leased.server import gate as gates
+from leased.server import gate_memory
 from leased.server.credentials import RuleSet
-from leased.server.gate import ATTEMPTS, REMEMBERED_FOR, REQUESTS, AccessGate, Budgets
+from leased.server.gate import ATTEMPTS, REQUESTS, AccessGate, Budgets
+from leased.server.gate_memory import REMEMBERED_FOR
 from leased.server.limits import Budget
 from leased.server.principals import Action, Gate, Principal
 from leased.server.rights import NEVER_REFUSED, may
@@ -101,7 +102,7 @@ async def test_what_changes_here_counts_at_once() -> None:
 
 async def test_remembered_credentials_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """C180: however many there are, few are kept in memory, and none in clear."""
-    monkeypatch.setattr(gates, "MAX_REMEMBERED", 10)
+    monkeypatch.setattr(gate_memory, "MAX_REMEMBERED", 10)
     world = World()
     keys = [world.key() for _ in range(50)]
     for key in keys:

@@ -8,7 +8,7 @@ import pytest
 
 from leased.errors import AccessDenied, StoreUnavailable, Unauthenticated
 from leased.server.credentials import RuleSet
-from leased.server.gate import REMEMBERED_FOR
+from leased.server.gate_memory import REMEMBERED_FOR
 from leased.server.key_sets import KeySet
 from leased.server.keys import ApiKey
 from leased.server.principals import Principal
@@ -75,6 +75,48 @@ async def test_rules_from_before_a_change_are_not_remembered(monkeypatch: pytest
         await early
     with pytest.raises(AccessDenied):
         await world.gate.admit(ADA, "acquire", key="k")
+
+
+async def test_many_who_ask_at_once_are_one_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V5: when it is time to look again, a thousand requests ask the registry once; whoever leaves takes nobody along,
+    and whoever comes after a change asks anew."""
+    world = World()
+    key = world.key()
+    world.registry.rule_sets["p"] = RuleSet("p", "open", "true")
+    credential, rules = Slow(world.registry.credential), Slow(world.registry.rule_set)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.registry, "credential", credential)
+        patched.setattr(world.registry, "rule_set", rules)
+        before = world.registry.asked
+        asking: list[asyncio.Task[Any]] = [asyncio.create_task(world.who(key)) for _ in range(500)]
+        asking += [asyncio.create_task(world.gate.admit(ADA, "acquire", key="k")) for _ in range(500)]
+        await credential.found.wait()
+        await rules.found.wait()
+        assert world.registry.asked == before + 2
+        asking.pop(0).cancel()  # the one that asked first
+        asking.pop(499).cancel()
+        revoke(world, key)
+        late = asyncio.create_task(world.who(key))
+        credential.go.set()
+        rules.go.set()
+        await asyncio.gather(*asking)
+        with pytest.raises(Unauthenticated):
+            await late
+    assert world.registry.asked == before + 3
+
+
+async def test_each_who_waits_for_a_look_up_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V5: by an error of his own; and the next one asks again."""
+    world = World()
+    key = world.key()
+    world.registry.broken = True
+    before = world.registry.asked
+    found = await asyncio.gather(*(world.who(key) for _ in range(5)), return_exceptions=True)
+    assert world.registry.asked == before + 1
+    assert {type(error) for error in found} == {StoreUnavailable}
+    assert len({id(error) for error in found}) == 5
+    world.registry.broken = False
+    assert (await world.who(key)).id == "ada"
 
 
 async def test_an_expired_key_is_not_known_any_more() -> None:

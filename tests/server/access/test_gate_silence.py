@@ -6,7 +6,8 @@ import pytest
 
 from leased.errors import RateLimited, StoreUnavailable, Unauthenticated
 from leased.server.credentials import RuleSet
-from leased.server.gate import GRACE, REMEMBERED_FOR, Budgets
+from leased.server.gate import Budgets
+from leased.server.gate_memory import GRACE, REMEMBERED_FOR
 from leased.server.limits import Budget
 from leased.server.principals import Principal
 from leased.server.rights import NEVER_REFUSED

@@ -16,7 +16,8 @@ import pytest
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.server import registry_sqlite_lane
 from leased.server.access import open_gate
-from leased.server.gate import REMEMBERED_FOR, AccessGate
+from leased.server.gate import AccessGate
+from leased.server.gate_memory import REMEMBERED_FOR
 from leased.server.keys import Hasher, new_key
 from leased.server.registries import Place, open_registry
 from leased.server.registry_sqlite import SqliteRegistry

@@ -9,7 +9,7 @@ import pytest
 
 from leased.errors import StoreUnavailable
 from leased.server.credentials import Credential
-from leased.server.gate import REMEMBERED_FOR
+from leased.server.gate_memory import REMEMBERED_FOR
 from leased.server.keys import ApiKey
 from leased.server.registry import AuditLine
 from leased.server.routes_manage import manage_routes

@@ -144,6 +144,12 @@ def test_what_could_do_harm_cannot_be_installed(source: str) -> None:
         compile_rule(source)
 
 
+def test_a_function_with_other_arguments_is_not_said_to_be_unknown() -> None:
+    """A3: what the library calls undeclared is there, and wants two texts."""
+    with pytest.raises(InvalidRequest, match="column 11: isMemberOf takes two texts, a group and its kind"):
+        compile_rule("isMemberOf('ops')")
+
+
 def test_limits_are_met_exactly() -> None:
     """SEC8: each bound lets its last value pass."""
     filler = MAX_SOURCE - len("'' != ''")
@@ -269,7 +275,7 @@ def test_own_prefix_grants_no_more_than_that(user: str, key: str, allowed: bool)
 def test_what_the_documentation_shows_can_be_installed() -> None:
     """A6: every rule of the cookbook, and every rule file."""
     shown = blocks(PAGE)
-    assert len([compile_rule(block.body) for block in shown if block.language == "text"]) == 4
+    assert len([compile_rule(block.body) for block in shown if block.language == "text"]) == 5
     assert len([read_rule_file(block.body) for block in shown if block.language == "toml"]) == 2
     bounds = (MAX_SOURCE // 1024, MAX_WORDS, MAX_NODES, MAX_DEPTH)
     words = "Bounds: {} KiB of text, {} words and signs, {} steps, {} levels.".format(*bounds)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from leased.server.credentials import Credential
-from leased.server.gate import GRACE, REMEMBERED_FOR, Budgets
+from leased.server.gate import Budgets
+from leased.server.gate_memory import GRACE, REMEMBERED_FOR
 from leased.server.keys import ApiKey
 from leased.server.limits import Budget
 from tests.server.access.gates import World

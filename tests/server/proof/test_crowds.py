@@ -35,6 +35,7 @@ def _room() -> Iterator[None]:
     if soft < wanted:
         if hard != resource.RLIM_INFINITY and hard < wanted:
             too_few = f"{wanted} descriptors are needed, and {hard} are allowed: raise `ulimit -Hn`"
+            # In CI there has to be room; elsewhere it says how to make some.
             pytest.fail(too_few) if os.environ.get("CI") else pytest.skip(too_few)
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     yield

@@ -31,6 +31,7 @@ class DictShelf:
         self.data = data
         self.tells = tells
         self.before_put: Callable[[], None] = lambda: None
+        self.after_put: Callable[[], None] = lambda: None
         self.lost = 0
         self.calls: list[str] = []
         self._closed = False
@@ -44,7 +45,9 @@ class DictShelf:
         self._check_open()
         self.calls.append("put")
         self.before_put()
-        return [self._put(put) for put in puts]
+        outcomes = [self._put(put) for put in puts]
+        self.after_put()
+        return outcomes
 
     def _put(self, put: Put) -> Written | Beaten | StoreUnavailable:
         there = self.data.get(put.key, NOTHING)
@@ -64,6 +67,11 @@ class DictShelf:
         return [(key, self.data[key]) for key in keys if key.startswith(prefix) and key.encode() > after.encode()][
             :limit
         ]
+
+    async def old(
+        self, before: float, *, begin: str, limit: int, timeout: float
+    ) -> tuple[list[tuple[str, Found]], str]:
+        return await self.page("", after=begin, limit=limit, timeout=timeout), ""
 
     async def remove(self, key: str, version: Version, *, timeout: float) -> None:
         if self.data.get(key, NOTHING).version == version:
@@ -120,7 +128,9 @@ class Client:
         self.wall = ClientClock(callers, options, shown="dict:")
         standing = Standing(options, shown="dict:")
         standing.read(GIVEN)
-        self.store = CasStore(self.shelf, mode=mode, wall=self.wall, options=options, standing=standing)
+        self.store = CasStore(
+            self.shelf, mode=mode, wall=self.wall, options=options, standing=standing, old=self.shelf.old
+        )
 
 
 def _size(key: str, found: Found) -> int:

@@ -44,14 +44,17 @@ def overlaps(random_: random.Random, *, apart: float) -> bool:
     clients = crew(early, late)
     holder, taker = clients
     ttl = random_.uniform(0.2, 5.0)
+    holder.shelf.before_put = holder.shelf.after_put = lambda: move(clients, random_.choice((0.0, ttl / 8, ttl / 3)))
     asked_at = holder.clock.now()
     lease = granted(holder, "first", ttl=ttl)
     for number in range(random_.randrange(3)):
         move(clients, random_.uniform(0.0, ttl / 2))
-        asked_at = holder.clock.now()
+        asking_at = holder.clock.now()
         answer = renew(holder, "first", number=number + 1, ttl=ttl)
-        assert isinstance(answer, Held)
-        lease = answer.lease
+        if isinstance(answer, Lost):  # too late
+            break
+        lease, asked_at = answer.lease, asking_at
+    holder.shelf.before_put = holder.shelf.after_put = lambda: None
     believed_until = valid_until(asked_at, waited=0.0, left=lease.left, margin=0.02)
     while not isinstance(outcome := ask(taker, f"taker {taker.clock.now()}"), Held):
         move(clients, 0.05)
@@ -69,6 +72,23 @@ def test_clocks_that_differ_by_less_than_the_margin_let_no_two_holders_overlap(s
 def test_clocks_that_differ_by_more_than_the_margin_can() -> None:
     """The play above can tell: with clocks three seconds apart some holders overlap; only fencing holds then."""
     assert any(overlaps(random.Random(seed), apart=3.0) for seed in range(20))
+
+
+@pytest.mark.parametrize("takeover", ["margin", "observe"])
+def test_a_slow_exchange_is_taken_off_once(takeover: str) -> None:
+    """M6: a renewal that took a while gives all that is left since it was asked for, and never a moment more."""
+    (client,) = crew(0.0, takeover=takeover)
+    granted(client, "first")
+    asked_at = client.clock.now()
+    client.shelf.before_put = client.shelf.after_put = lambda: move([client], 2.0)
+    answer = renew(client, "first", number=1)
+    assert isinstance(answer, Held)
+    assert answer.lease.left == pytest.approx(TTL)
+    client.shelf.before_put = client.shelf.after_put = lambda: None
+    move([client], asked_at + TTL - TICK - client.clock.now())
+    assert isinstance(look(client, "first"), Held)
+    move([client], TICK)
+    assert isinstance(look(client, "first"), Lost)
 
 
 @pytest.mark.parametrize("behind", [0.5, 30.0])

@@ -72,9 +72,9 @@ def test_sweeps_are_seldom_while_there_is_nothing_to_remove() -> None:
     release(client, "token-of-16-letters")
     store = client.store
     for _ in range(4):
-        step(store._sweep())
+        step(store._sweep(client.shelf.old))
     assert store._sweep_every == core._SWEEP_SELDOM
     store.offset = 3 * 86_400.0
-    step(store._sweep())
+    step(store._sweep(client.shelf.old))
     assert store._sweep_every == core._SWEEP_EVERY
     assert not client.shelf.data

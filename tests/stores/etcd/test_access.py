@@ -114,7 +114,7 @@ def test_a_certificate_is_shown_where_it_is_asked_for(caller: Caller, private_et
         ("etcd://user@h", "user without a password"),
         ("etcd://:hunter2@h", "user without a password"),
         ("etcd://user:hun/ter2@h", "cannot be read"),
-        ("etcd://h?leased_ca=x", "is for etcds://"),
+        ("etcd://h?leased_ca=x", "is for etcds://.*write etcds://, or leave it out"),
         ("etcds://h?leased_cert_key=x", "needs leased_cert"),
         ("etcd://h?leased_pool=0", "whole number"),
         ("etcd://h?leased_table=x", "unknown parameter"),

@@ -69,7 +69,8 @@ def test_a_sweep_removes_what_nobody_needs(caller: Caller, etcd_server: Server) 
         caller(store.release(f"old{number}", TOKEN, timeout=TIMEOUT))
     store.offset = 2 * 86_400.0
     caller.take(store, "new")
-    caller(store._sweep())
+    assert store._old is not None
+    caller(store._sweep(store._old))
     assert servers.keys(etcd_server.place, f"leased/{namespace}/") == 1
     assert caller(store.status("new", timeout=TIMEOUT)).held
 

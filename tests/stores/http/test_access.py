@@ -11,7 +11,7 @@ import leased
 import leased.aio
 from leased import AccessDenied, LeasedError, LockTimeout, RateLimited, Unauthenticated
 from leased.clocks import BlockingClock
-from leased.server.principals import LOCAL, Action, OpenGate, Principal
+from leased.server.principals import LOCAL, Action, OpenGate, Principal, Shown
 from leased.stores.memory import MemoryStore
 from tests.server.running import Running, running
 
@@ -27,7 +27,7 @@ class Guard:
         self.turning_away: LeasedError | None = None
         self.asked: list[Action] = []
 
-    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+    async def identify(self, shown: Shown, *, peer: str) -> Principal:
         """See `Gate`."""
         if self.turning_away is not None:
             raise self.turning_away

@@ -106,16 +106,6 @@ def test_https_to_a_port_without_tls(caller: Caller, service: Running) -> None:
     assert "write http://" in (problem_of(caller, service.url.replace("http:", "https:")).hint or "")
 
 
-def test_where_nobody_listens_the_hint_says_how_to_start(caller: Caller) -> None:
-    """11: the next step for a service that is not running, and for a host that does not exist."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    problem = problem_of(caller, f"http://127.0.0.1:{port}")
-    assert "refused" in problem.message
-    assert "leased serve" in (problem.hint or "")
-    assert "check the host" in (problem_of(caller, "https://no-such-host.invalid").hint or "")
-
-
 def test_a_path_that_the_service_does_not_have(caller: Caller, service: Running) -> None:
     """11: the service itself answers: the path in the URL is too much."""
     with pytest.raises(InvalidRequest) as caught:

@@ -13,7 +13,7 @@ import leased
 from leased.clocks import BlockingClock
 from leased.errors import RateLimited, StoreNotUsable, StoreUnavailable, Unauthenticated
 from leased.model import Acquire, Claim, Held, Operation, Release, Released
-from leased.server.principals import LOCAL, Action, OpenGate, Principal
+from leased.server.principals import LOCAL, Action, OpenGate, Principal, Shown
 from leased.stores.memory import MemoryStore
 from tests.server.running import running
 from tests.servers import certificates
@@ -134,13 +134,13 @@ class Door:
 
     def __init__(self) -> None:
         self._open = OpenGate()
-        self.shown: list[str | None] = []
+        self.shown: list[Shown] = []
         self.limited = False
 
-    async def identify(self, authorization: str | None, *, peer: str) -> Principal:
+    async def identify(self, shown: Shown, *, peer: str) -> Principal:
         """See `Gate`."""
-        self.shown.append(authorization)
-        if authorization != f"Bearer {SECRET}":
+        self.shown.append(shown)
+        if shown != f"Bearer {SECRET}":
             raise Unauthenticated("no credential that is known here")
         return LOCAL
 

@@ -88,7 +88,7 @@ def test_tls_is_verified_unless_told_otherwise(query: str, tls: Tls | None) -> N
         ("mysql://host/app?sslmode=require", "unknown parameter sslmode"),
         ("mysql://host/app?ssl=maybe", "ssl is 'maybe'"),
         ("mysql://host/app?ssl=false&ssl_ca=/ca.pem", "exclude each other"),
-        ("mysql://host/app?ssl_key=/k.pem", "ssl_cert names none"),
+        ("mysql://host/app?ssl_key=/k.pem", "name the certificate's file by ssl_cert"),
         ("mysql://host/app?ssl=true&unix_socket=/s", "has no TLS"),
     ],
 )

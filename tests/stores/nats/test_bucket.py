@@ -13,6 +13,7 @@ from leased.cli import main
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.model import Claim, Contended, Held, Lost
 from leased.stores._cas_shelf import Beaten, Put, Written
+from leased.stores._nats_shelf import NatsShelf
 from tests.servers.nats import ask, messages, request
 from tests.servers.process import Server
 from tests.stores.nats.conftest import TIMEOUT, TOKEN, Caller
@@ -155,6 +156,40 @@ def test_a_removal_takes_only_what_it_saw(caller: Caller, nats_server: Server, *
     caller(shelf.get(["key"], timeout=TIMEOUT))
     (third,) = caller(shelf.put([put], timeout=TIMEOUT))
     assert isinstance(third, Written)
+
+
+@pytest.mark.parametrize("deny_delete", [True, False])
+def test_a_sweep_looks_at_what_is_old_and_no_further(caller: Caller, nats_server: Server, *, deny_delete: bool) -> None:
+    """M4: whatever the bucket holds, what is younger costs one question; and markers are gone through once."""
+    store = caller.open(make(nats_server, deny_delete=deny_delete, allow_rollup_hdrs=True), namespace="n")
+    shelf = store._shelf
+    assert isinstance(shelf, NatsShelf)
+    keys = [f"key{number}" for number in range(5)]
+    written = caller(shelf.put([Put(key, key.encode(), None, 0.0) for key in keys], timeout=TIMEOUT))
+    asked: list[str] = []
+    ask_all = shelf._link.ask
+
+    async def count(connection: Any, questions: Any, *, seconds: float) -> Any:
+        asked.extend(question.subject for question in questions)
+        return await ask_all(connection, questions, seconds=seconds)
+
+    shelf._link.ask = count  # type: ignore[method-assign]
+    long_ago, soon = time.time() - 3600.0, time.time() + 3600.0
+    assert caller(shelf.old(long_ago, begin="", limit=9, timeout=TIMEOUT))[0] == []
+    assert len(asked) == 1
+    page, begin = caller(shelf.old(soon, begin="", limit=3, timeout=TIMEOUT))
+    assert [(key, found.value) for key, found in page] == [(key, key.encode()) for key in keys[:3]]
+    assert [found.version for _, found in page] == [one.version for one in written[:3] if isinstance(one, Written)]
+    for key, found in page:
+        caller(shelf.remove(key, found.version or 0, timeout=TIMEOUT))
+    page, begin = caller(shelf.old(soon, begin=begin, limit=9, timeout=TIMEOUT))
+    assert [key for key, _ in page] == keys[3:]
+    for key, found in page:
+        caller(shelf.remove(key, found.version or 0, timeout=TIMEOUT))
+    page, begin = caller(shelf.old(soon, begin=begin, limit=9, timeout=TIMEOUT))
+    asked.clear()
+    assert caller(shelf.old(soon, begin=begin, limit=9, timeout=TIMEOUT))[0] == []
+    assert len(asked) == 1
 
 
 def test_keys_are_kept_byte_for_byte_and_in_order(caller: Caller, nats_server: Server) -> None:

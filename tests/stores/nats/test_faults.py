@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ import leased.aio
 from leased.clocks import BlockingClock
 from leased.errors import LockLost, StoreUnavailable
 from leased.model import Acquire, Claim, Held
+from leased.stores import _nats_connection
+from leased.stores._nats_connection import Connection, Question, connect
 from leased.stores._nats_feed import connect_feed
 from leased.stores._nats_thread import blocking_loop
 from leased.stores._nats_url import read_address
@@ -69,6 +72,53 @@ def test_a_server_that_cuts_slow_readers_off_makes_nobody_lose_a_grant(
             assert isinstance(outcome, Held) or outcome.applied is not True
     for key in (*keys[::100], keys[-1]):
         caller.take(store, key, ttl=60.0)
+
+
+def test_a_question_that_nobody_answers_is_asked_again(
+    caller: Caller, nats_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O6: a member that leads no more, or not yet, says nothing to who reads from it; the next one that leads does."""
+    store = caller.open(named(nats_server.url))
+    caller.take(store, "key")
+    send = Connection._send
+    lost: list[str] = []
+
+    async def lose_first(connection: Connection, question: Question, *args: Any, **more: Any) -> None:
+        if question.harmless and len(lost) < 2:
+            lost.append(question.subject)
+            return
+        await send(connection, question, *args, **more)
+
+    monkeypatch.setattr(Connection, "_send", lose_first)
+    assert caller(store.status("key", timeout=SOON)).held
+    assert len(lost) == 2
+    monkeypatch.setattr(Connection, "_send", send)
+    caller.take(store, "other")
+
+
+def test_a_sign_of_life_that_comes_too_late_is_no_error_of_the_driver(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P3: the connection is given up, and what still comes over it is no traceback in the caller's log."""
+    target = read_url(nats_server.url, Options(BlockingClock()))
+    monkeypatch.setattr(_nats_connection, "_PROBE", 1e-9)
+
+    async def meet(connection: Connection, seconds: float) -> None:
+        """Nothing is asked."""
+
+    async def main() -> None:
+        connection = await connect(read_address(target.url, target.options), seconds=SOON, meet=meet)
+        given_up: list[bool] = []
+        with monkeypatch.context() as held:
+            held.setattr(connection, "close", lambda: given_up.append(True))  # the answer is to come before the end
+            await connection._look_for_life()
+            await connection._client.flush(timeout=SOON)
+        assert given_up == [True]
+        connection.close()
+        await asyncio.wait([task for task in (connection._ending,) if task is not None])
+
+    asyncio.run(main())
+    assert not caplog.records
 
 
 def test_a_watch_whose_reader_was_too_slow_begins_anew(nats_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +321,7 @@ def test_a_sweep_removes_what_nobody_needs(caller: Caller, nats_server: Server) 
         caller(store.release(f"old{number}", TOKEN, timeout=TIMEOUT))
     store.offset = 2 * 86_400.0
     caller.take(store, "new")
-    caller(store._sweep())
+    assert store._old is not None
+    caller(store._sweep(store._old))
     assert messages(nats_server.place, bucket) == 1
     assert caller(store.status("new", timeout=TIMEOUT)).held

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import leased
+from leased.contrib.django._options import url_parameters
 from leased.errors import InvalidRequest
 
 _KNOWN = frozenset({"STORE", "DATABASE", "OPTIONS"})
@@ -17,17 +17,18 @@ _SCHEMES = {
     "django.db.backends.mysql": "mysql",
     "django.contrib.gis.db.backends.mysql": "mysql",
 }
+_opened: dict[tuple[str, tuple[tuple[str, Any], ...]], leased.Locks] = {}
 _SQLITE = frozenset({"django.db.backends.sqlite3", "django.contrib.gis.db.backends.spatialite"})
-_POSTGRES_OPTIONS = frozenset({"sslmode", "sslrootcert", "sslcert", "sslkey", "service", "passfile", "options"})
 
 
 def store_url() -> str:
     """The URL of the store: `LEASED["STORE"]`, or made of the entry of `DATABASES` that `LEASED["DATABASE"]` names.
 
     That is `default` unless it is named. PostgreSQL and MySQL keep locks in tables of their own in that database;
-    beside an SQLite database lies a file for them, of the same name with `.locks` at the end. The URL may hold a
-    password.
-    Raises `InvalidRequest` for settings that name no store, and for databases that can be none.
+    beside an SQLite database lies a file for them, of the same name with `.locks` at the end. TLS is as in the OPTIONS
+    of that entry, and never less. The URL may hold a password.
+    Raises `InvalidRequest` for settings that name no store, for databases that can be none, and for options of security
+    that the store cannot keep to.
     """
     from django.conf import settings  # type: ignore[import-untyped]
 
@@ -49,12 +50,12 @@ def locks() -> leased.Locks:
 
     `OPTIONS` in `LEASED` are those of `leased.connect`, such as `timeout` and `namespace`.
     """
-    return _connect(store_url(), tuple(sorted(_given().get("OPTIONS", {}).items())))
-
-
-@functools.lru_cache(maxsize=8)
-def _connect(url: str, options: tuple[tuple[str, Any], ...]) -> leased.Locks:
-    return leased.connect(url, **dict(options))
+    options = _given().get("OPTIONS", {})
+    asked = store_url(), tuple(sorted(options.items()))
+    found = _opened.get(
+        asked
+    )  # of two threads that open at once the second takes what the first has; no mutex, see L13
+    return found or _opened.setdefault(asked, leased.connect(asked[0], **options))
 
 
 def _given() -> Mapping[str, Any]:
@@ -87,12 +88,11 @@ def _url_of(alias: str, database: Mapping[str, Any]) -> str:
     host, port = str(database.get("HOST", "")), str(database.get("PORT", ""))
     secret = f":{quote(password, safe='')}" if password else ""
     who = f"{quote(user, safe='')}{secret}@" if user else ""
-    options = database.get("OPTIONS", {})
-    kept = {key: value for key, value in options.items() if scheme == "postgresql" and key in _POSTGRES_OPTIONS}
+    kept = url_parameters(scheme, database.get("OPTIONS") or {}, alias=alias)
     if host.startswith("/"):  # a Unix socket
         kept |= {"host": host, **({"port": port} if port else {})} if scheme == "postgresql" else {"unix_socket": host}
         host = port = ""
     where = f"{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
     if scheme == "mysql" and not where:
         where = "localhost"
-    return f"{scheme}://{who}{where}/{quote(name, safe='')}{f'?{urlencode(kept)}' if kept else ''}"
+    return f"{scheme}://{who}{where}/{quote(name, safe='')}{f'?{urlencode(kept, quote_via=quote)}' if kept else ''}"

@@ -1,4 +1,4 @@
-"""The application that projects install for its management commands. It has no models."""
+"""The application that projects install for its management commands and its page in the admin. It has no tables."""
 
 from __future__ import annotations
 

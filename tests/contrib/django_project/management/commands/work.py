@@ -19,8 +19,12 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def handle(self, *_: Any, **given: Any) -> None:
         """See Django."""
-        self.stdout.write(f"runs {leased.current_fencing_token()}")
-        self.stdout.flush()
-        sys.stdin.readline()
+        try:
+            self.stdout.write(f"runs {leased.current_fencing_token()}")
+            self.stdout.flush()
+            sys.stdin.readline()
+        finally:
+            self.stdout.write("ends")
+            self.stdout.flush()
         if given["fail"]:
             raise CommandError("the work failed", returncode=3)

@@ -1,0 +1,6 @@
+"""The pages of that project: its admin."""
+
+from django.contrib import admin  # type: ignore[import-untyped]
+from django.urls import path  # type: ignore[import-untyped]
+
+urlpatterns = [path("admin/", admin.site.urls)]
