@@ -4,8 +4,8 @@ import type { ComponentChildren, JSX, TargetedEvent } from "preact";
 import { useState } from "preact/hooks";
 
 import { post, Refused } from "./api";
-import { Dialog, MachineFact, Refusal } from "./parts";
-import { clockTime, count, Maybe, plain, span, Text } from "./text";
+import { Dialog, HolderFacts, Refusal } from "./parts";
+import { clockTime, count, plain, span, Text } from "./text";
 import type { Granted, Session, Status } from "./types";
 
 export const MAINTENANCE = "maintenance";
@@ -90,18 +90,7 @@ function About({ status }: { status: Status }): JSX.Element {
       <dd>
         <Text value={status.key} mono />
       </dd>
-      <dt>Held by</dt>
-      <dd>
-        <Maybe value={status.heldBy} />
-      </dd>
-      <dt>Owner</dt>
-      <dd>
-        <Maybe value={status.owner} />
-      </dd>
-      <dt>Machine</dt>
-      <dd>
-        <MachineFact metadata={status.metadata} />
-      </dd>
+      <HolderFacts status={status} />
       <dt>Since</dt>
       <dd>{status.acquiredAt ? clockTime(status.acquiredAt) : "–"}</dd>
       <dt>Fencing token</dt>

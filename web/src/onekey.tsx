@@ -9,7 +9,7 @@ import { now } from "./clock";
 import { Holds } from "./holds";
 import type { Live } from "./live";
 import { others } from "./machine";
-import { Age, MachineFact, Refusal, StageMark, TimeLeft, usePolled, Waiting } from "./parts";
+import { Age, HolderFacts, MachineFact, Refusal, StageMark, TimeLeft, usePolled, Waiting } from "./parts";
 import { Plot } from "./plot";
 import { type Row, Rows, stageOf } from "./rows";
 import { clockTime, count, Maybe, plain, span, Text } from "./text";
@@ -138,18 +138,7 @@ function Facts({ status, row }: { status: Status; row: Row | null }): JSX.Elemen
       </div>
       {closed ? <p class="quiet">Nobody holds it. It stays closed for a while, as its last holder asked.</p> : null}
       <dl class="facts wide">
-        <dt>Held by</dt>
-        <dd>
-          <Maybe value={status.heldBy} />
-        </dd>
-        <dt>Owner</dt>
-        <dd>
-          <Maybe value={status.owner} />
-        </dd>
-        <dt>Machine</dt>
-        <dd>
-          <MachineFact metadata={status.metadata} />
-        </dd>
+        <HolderFacts status={status} />
         <dt>Fencing token</dt>
         <dd class="mono">{status.fencingToken ?? "–"}</dd>
         <dt>{closed ? "Was taken" : "Held for"}</dt>

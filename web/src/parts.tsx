@@ -8,6 +8,7 @@ import { everySecond, now, onSight } from "./clock";
 import { holderBeside, machineOf } from "./machine";
 import type { Row, Stage } from "./rows";
 import { countdown, Maybe, plain, Text } from "./text";
+import type { Status } from "./types";
 
 // Each state has a word and a shape; colour only repeats them.
 const WORDS: Record<Stage, string> = {
@@ -93,6 +94,26 @@ export function MachineFact({ metadata }: { metadata: Record<string, unknown> })
           <Text value={machine.program} />
         </span>
       ) : null}
+    </>
+  );
+}
+
+/** Who has the key, in whose name and where: pairs of a list of facts. */
+export function HolderFacts({ status }: { status: Status }): JSX.Element {
+  return (
+    <>
+      <dt>Held by</dt>
+      <dd>
+        <Maybe value={status.heldBy} />
+      </dd>
+      <dt>Owner</dt>
+      <dd>
+        <Maybe value={status.owner} />
+      </dd>
+      <dt>Machine</dt>
+      <dd>
+        <MachineFact metadata={status.metadata} />
+      </dd>
     </>
   );
 }

@@ -141,16 +141,27 @@ async def test_rows_that_are_full_are_removed(
         await registry.close()
 
 
-def _rows(url: str) -> int:
+def _asked(url: str, statement: str, script: str) -> float:
+    """What the server answers to one question, over a connection of its own."""
     if url.startswith("postgresql:"):
         with psycopg.connect(url) as connection:
-            row = connection.execute("SELECT count(*) FROM leased_registry_budget").fetchone()
+            row = connection.execute(statement).fetchone()
             assert row is not None
-            return int(row[0])
+            return float(row[0])
     import redis
 
     with redis.Redis.from_url(url) as client:
-        return sum(1 for _ in client.scan_iter("*:budget:*"))
+        return float(client.eval(script, 0))
+
+
+def _rows(url: str) -> int:
+    return int(_asked(url, "SELECT count(*) FROM leased_registry_budget", "return #redis.call('KEYS', '*:budget:*')"))
+
+
+def _shown(url: str) -> float:
+    """The time by the server's clock, as budgets are reckoned by it; in whole seconds."""
+    clock = "SELECT floor(extract(epoch FROM clock_timestamp()))"
+    return _asked(url, clock, "return tonumber(redis.call('TIME')[1])")
 
 
 @pytest.mark.parametrize("kind", ["postgres", "valkey"])
@@ -181,20 +192,6 @@ async def test_a_clock_that_goes_back_stops_nobody_for_long(
     step(use.cost / 1_000_000)
     assert list(await registry.take([use])) == [0]
     await registry.close()
-
-
-def _shown(url: str) -> float:
-    """The time by the server's clock, as budgets are reckoned by it."""
-    if url.startswith("postgresql:"):
-        with psycopg.connect(url) as connection:
-            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
-            assert row is not None
-            return float(row[0])
-    import redis
-
-    with redis.Redis.from_url(url) as client:
-        seconds, micros = client.eval("return redis.call('TIME')", 0)
-        return int(seconds) + int(micros) / 1_000_000
 
 
 def test_budgets_are_reckoned_in_whole_microseconds() -> None:
