@@ -244,6 +244,7 @@ def _open(target: Target, store: Store | None) -> Client:
         keeper = keepers.get(loop)
         if keeper is None:
             keeper = keepers[loop] = Keeper(client.store, client.env)
+            client.notice_ends()  # of leases that were kept in a loop that is gone
         if keeper.add(hold, renewing=renewing):
             client.env.clock.start(_run(keeper))
 

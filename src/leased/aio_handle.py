@@ -122,8 +122,8 @@ class Handle(HandleFacts):
 
     def _hook(self, hooks: list[Hook], callback: Hook) -> None:
         hooks.append(self._safe(callback))
-        if self._hold.keeper is None and self._hold.ended is None and not self.lost:
-            self._client.keep(self._hold, renewing=False)
+        if self._hold.ended is None and not self.lost:
+            self._client.keep(self._hold, renewing=False)  # also where another loop, which may be gone, keeps it
 
     def _enter_block(self, lock: object, *, taken_at: str) -> None:
         client, task = self._client, asyncio.current_task()

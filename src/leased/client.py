@@ -103,14 +103,18 @@ class Client:
     def _watch(self, hold: Hold) -> None:
         watched = self._watched
         watched[hold.key, hold.fencing_token] = hold
-        if len(watched) >= self._look_at:  # the loops of some may be gone, and with them who would notice their end
-            now = self.env.clock.now()
-            for one in list(watched.values()):
-                reason = one.lost_reason(now)
-                if reason is not None:
-                    lose(self.env, one, reason)
-                    watched.pop((one.key, one.fencing_token), None)
+        if len(watched) >= self._look_at:
+            self.notice_ends()
             self._look_at = max(_LOOK_AT, 2 * len(watched))
+
+    def notice_ends(self) -> None:
+        """Tell the ends of bare handles' leases that nobody noticed: the loops that kept them may be gone."""
+        now = self.env.clock.now()
+        for one in list(self._watched.values()):
+            reason = one.lost_reason(now)
+            if reason is not None:
+                lose(self.env, one, reason)
+                self._watched.pop((one.key, one.fencing_token), None)
 
     def _observe(self, observer: Observer) -> Observer:
         """The observer, and our own: a bare hold whose end is told needs to be watched no longer."""
@@ -125,6 +129,7 @@ class Client:
     def close(self) -> bool:
         """Grant nothing any more; what still runs is lost (`closed`) at its deadline. True if the store can go now."""
         self.env.closed = True
+        self.notice_ends()
         for hold in self.living():
             hold.last_reason = "closed"
         for stop_keeping in self.closers:

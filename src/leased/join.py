@@ -181,7 +181,8 @@ class Joined:
                 if member.answered:
                     break
                 if left <= 0:
-                    return self._too_late(member)
+                    self._give_up(member)
+                    break
                 await member.signal.wait(left)
                 if not member.answered:
                     left = member.give_up_at - clock.now()
@@ -274,12 +275,12 @@ class Joined:
             if other.leads:
                 other.signal.set()
 
-    def _too_late(self, member: _Member) -> Outcome:
+    def _give_up(self, member: _Member) -> None:
+        """Its time is up: raise what is known of it, unless its answer has come in this instant."""
         if self._withdraw(member):
             raise StoreUnavailable("the store was busy with earlier calls until the time-out", applied=False)
-        if member.answered:
-            return member.outcome
-        raise _unknown()
+        if not member.answered:
+            raise _unknown()
 
 
 def _patience(member: _Member) -> float:

@@ -45,9 +45,13 @@ class Keeper:
     def add(self, hold: Hold, *, renewing: bool) -> bool:
         """Keep this hold: notice its loss, and renew it if `renewing`. True if `run` has to be started.
 
-        Most blocks are over before the loop looks again, so a new hold only stands in a list until then.
+        Most blocks are over before the loop looks again, so a new hold only stands in a list until then. One that
+        another keeper has, whose loop may be gone, is taken over from it, with its renewal.
         """
-        hold.renewing = (hold.renewing or renewing) and not self._closed
+        renewing, before = hold.renewing or renewing, hold.keeper
+        if before is not None and before is not self:
+            before.discard(hold)
+        hold.renewing = renewing and not self._closed
         due = hold.valid_until
         if not _at_last(hold):
             due = hold.renew_due = renew_at(self._env.clock.now(), believed_until=due)
@@ -71,7 +75,7 @@ class Keeper:
         if hold.forked:  # this keeper is the parent's, and who held its mutex does not run here
             return
         with self._mutex:
-            if hold.keeper is None:
+            if hold.keeper is not self:
                 return
             hold.keeper = None
             hold.renewing, hold.due = False, INF
@@ -80,7 +84,7 @@ class Keeper:
                 self._fresh.pop()
             elif len(self._heap) + len(self._fresh) > _COMPACT_AT + 2 * self._kept:
                 self._enter_fresh()
-                self._heap = [entry for entry in self._heap if _current(entry) is not None]
+                self._heap = [entry for entry in self._heap if self._current(entry) is not None]
                 heapify(self._heap)
 
     def moved(self, hold: Hold) -> None:
@@ -95,7 +99,7 @@ class Keeper:
         self._closed = True
         with self._mutex:
             self._enter_fresh()
-            holds = [hold for entry in self._heap if (hold := _current(entry)) is not None]
+            holds = [hold for entry in self._heap if (hold := self._current(entry)) is not None]
         for hold in holds:
             hold.renewing, hold.renew_due = False, INF
         self._signal.set()
@@ -147,7 +151,8 @@ class Keeper:
                 else:
                     env.clock.start(self._renew([hold]))
             with self._mutex:
-                self._put(hold, look_at=look_at)
+                if hold.keeper is self:
+                    self._put(hold, look_at=look_at)
         if together:
             env.clock.start(self._renew(together))
 
@@ -232,7 +237,7 @@ class Keeper:
         with self._mutex:
             due = bool(self._heap) and self._heap[0][0] <= now
             while due and self._heap and self._heap[0][0] <= now + RENEWAL_GRID:
-                hold = _current(heappop(self._heap))
+                hold = self._current(heappop(self._heap))
                 if hold is not None:
                     hold.due = INF
                     taken.append(hold)
@@ -246,8 +251,13 @@ class Keeper:
         self._fresh.clear()
 
     def _drop_stale(self) -> None:
-        while self._heap and _current(self._heap[0]) is None:
+        while self._heap and self._current(self._heap[0]) is None:
             heappop(self._heap)
+
+    def _current(self, entry: tuple[float, int, weakref.ref[Hold]]) -> Hold | None:
+        """The hold of an entry, if it is alive and kept here, and this is its latest entry."""
+        hold = entry[2]()
+        return hold if hold is not None and hold.due == entry[0] and hold.keeper is self else None
 
     def _warn(self, hold: Hold) -> None:
         hold.at_risk_told = True
@@ -255,12 +265,6 @@ class Keeper:
         if self._env.run_hook is not None:
             for hook in hold.at_risk_hooks:
                 self._env.run_hook(hook)
-
-
-def _current(entry: tuple[float, int, weakref.ref[Hold]]) -> Hold | None:
-    """The hold of an entry, if it is alive and this is its latest entry."""
-    hold = entry[2]()
-    return hold if hold is not None and hold.due == entry[0] else None
 
 
 def _at_last(hold: Hold) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar, assert_type
@@ -439,3 +441,23 @@ def test_one_line_for_retry_libraries(locks: leased.Locks) -> None:
     with pytest.raises(InvalidRequest):
         tenacity.Retrying(**RETRYING)(never)
     assert len(tries) == 1
+
+
+FORKS = """
+import os, signal
+from leased.contrib import strategy
+
+guarded = strategy.LockStrategy("k", store="memory:")
+with strategy._begins:  # as another thread has it, in the instant of the fork
+    child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    os._exit(guarded.execute(lambda: 7))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_waits_for_no_attempt_of_its_parent() -> None:
+    """L13: a fork in the instant in which another thread begins an attempt leaves the child nothing that is locked."""
+    ran = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.strip() == "7"

@@ -13,6 +13,7 @@ from leased.clocks import BlockingClock, step
 from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.join import Joined, _Member
 from leased.model import Look, Lost
+from leased.store import Outcome
 from leased.stores.memory import MemoryStore
 from tests.faces.interrupts import Interrupts
 
@@ -106,9 +107,26 @@ def test_an_interrupt_at_any_point_wakes_the_thread_that_has_the_lead(crowded: b
     assert joined._waiting == [other]
 
 
-def test_an_answer_in_the_moment_of_the_time_out_counts() -> None:
-    """W2: another thread answers between a caller's look at the clock and his leaving: he gets that answer."""
-    joined = Joined(Blocking(BlockingClock()), BlockingClock())
-    member = _Member(Look("k", "t"), give_up_at=0.0, signal=Flag())
-    member.outcome, member.answered = Lost("expired"), True
-    assert joined._too_late(member) == Lost("expired")
+class _Answered(Joined):
+    """Another thread answers a caller between his look at the clock and his leaving."""
+
+    outcome: Outcome
+
+    def _withdraw(self, member: _Member) -> bool:
+        super()._withdraw(member)
+        member.outcome, member.answered = self.outcome, True
+        return False
+
+
+@pytest.mark.parametrize(
+    "outcome", [Lost("expired"), StoreUnavailable("cut off", applied=None)], ids=["answer", "error"]
+)
+def test_an_answer_in_the_moment_of_the_time_out_counts(outcome: Outcome) -> None:
+    """W2: he gets that answer; one that is an error is raised as any other, and never returned as if it were one."""
+    joined = _Answered(Blocking(BlockingClock()), BlockingClock())
+    joined.outcome, joined._busy = outcome, True  # another's call is under way
+    if isinstance(outcome, StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match="cut off"):
+            step(joined.release("k", "t", timeout=0.0))
+    else:
+        assert step(joined.release("k", "t", timeout=0.0)) == outcome

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from leased import keeper as keeper_module
 from leased.engine import renew
 from leased.errors import AccessDenied
 from leased.keeper import Keeper
@@ -249,13 +248,13 @@ def test_a_lease_costs_no_more_where_there_are_many(monkeypatch: pytest.MonkeyPa
     rig.keep(short)
     rig.pass_time(1.5)
     looks: list[None] = []
-    look = keeper_module._current
+    look = Keeper._current
 
-    def counted(entry: Any) -> Any:
+    def counted(keeper: Keeper, entry: Any) -> Any:
         looks.append(None)
-        return look(entry)
+        return look(keeper, entry)
 
-    monkeypatch.setattr(keeper_module, "_current", counted)
+    monkeypatch.setattr(Keeper, "_current", counted)
     rig.pass_time(60)
     assert len(rig.asked("renew")) >= 50
     assert len(looks) <= 500

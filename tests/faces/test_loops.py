@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import secrets
 import threading
 import warnings
 from typing import Any
@@ -59,6 +60,80 @@ def test_a_handle_is_released_from_a_thread_with_a_loop_of_its_own(locks: leased
         assert not (await locks.status("k")).held
 
     asyncio.run(main())
+
+
+@pytest.fixture(params=[False, True], ids=["quiet", "observed"])
+def kept(request: pytest.FixtureRequest) -> leased.aio.Locks:
+    """Asyncio locks on a memory store; where they are observed, bare handles are kept, too."""
+    events: list[leased.observe.Event] = []
+    url = f"memory:{secrets.token_hex(8)}"  # where no other test holds anything
+    return leased.aio.connect(url, observer=events.append if request.param else None)
+
+
+def test_a_handle_is_renewed_in_the_loop_that_uses_it(kept: leased.aio.Locks) -> None:
+    """C193, H1: got with `renew` in a loop that is gone, it is renewed while a block of a second loop runs under it."""
+    handle = asyncio.run(kept.lock("k", ttl=1.5, renew=True).acquire())
+
+    async def later() -> None:
+        before = handle._hold.applied
+        async with handle:
+            while handle._hold.applied < before + 2:
+                await asyncio.sleep(0.001)
+                handle.ensure_held()
+
+    asyncio.run(asyncio.wait_for(later(), 20))
+
+
+def test_a_block_is_stopped_in_the_loop_in_which_it_runs(kept: leased.aio.Locks) -> None:
+    """C193, H3: without renewal, the body of a block in a second loop is cancelled when the lease ends."""
+    handle = asyncio.run(kept.lock("k", ttl=0.3).acquire())
+
+    async def later() -> None:
+        async with handle:
+            await asyncio.sleep(60)
+
+    with pytest.raises(LockLost):
+        asyncio.run(asyncio.wait_for(later(), 20))
+
+
+def test_a_callback_is_called_in_the_loop_in_which_it_was_given(kept: leased.aio.Locks) -> None:
+    """C193, H3: `on_lost` of a second loop is called when the lease ends, although the first one is gone."""
+    handle = asyncio.run(kept.lock("k", ttl=0.3).acquire())
+
+    async def later() -> None:
+        told = asyncio.Event()
+        handle.on_lost(told.set)
+        await asyncio.wait_for(told.wait(), 20)
+
+    asyncio.run(later())
+
+
+@pytest.mark.parametrize("last", ["block", "close"])
+def test_forgotten_handles_of_a_loop_that_is_gone_have_ended(last: str) -> None:
+    """P3: their ends are told by whatever comes next: a block of another loop, or the end of all."""
+    events: list[leased.observe.Event] = []
+    locks = leased.aio.connect(f"memory:{secrets.token_hex(8)}", observer=events.append)
+
+    async def forget() -> None:
+        for number in range(5):
+            await locks.lock(f"k{number}", ttl=0.2).acquire()
+
+    async def later() -> None:
+        while any([(await locks.status(f"k{number}")).held for number in range(5)]):
+            await asyncio.sleep(0.001)
+        if last == "block":
+            async with locks.lock("another"):
+                pass
+        else:
+            await locks.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of handles that were forgotten
+        asyncio.run(forget())
+        gc.collect()
+    asyncio.run(asyncio.wait_for(later(), 20))
+    lost = [event.data["reason"] for event in events if event.name == "lost"]
+    assert lost == ["expired"] * 5
 
 
 def test_loops_wait_for_each_other(locks: leased.aio.Locks) -> None:

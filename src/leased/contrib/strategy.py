@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,6 +68,15 @@ OnLost: TypeAlias = Callable[[Execution, str], object]
 
 _current: ContextVar[Execution | None] = ContextVar("leased_execution", default=None)
 _begins = threading.Lock()  # an attempt looks whether there is another, and says that it is there, in one step
+
+
+def _forget_parents() -> None:
+    global _begins
+    _begins = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
 
 
 @contextmanager

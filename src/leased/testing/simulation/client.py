@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A process of the run. `awake_since` is when its last pause ended, `paused` how long it has stood still in all;
-    `blocks` are key and owner of the blocks that run.
+    """A process of the run. `awake_since` is when its last pause ended, `paused` how long it has stood still in all.
 
     Tokens are numbered, so that a seed repeats a run; each belongs to the acquisition whose task minted it.
     """
@@ -51,7 +50,7 @@ class Client:
         self.awake_since = 0.0
         self.paused = 0.0
         self.stopped = False
-        self.blocks: set[tuple[str, str]] = set()
+        self._blocks: dict[tuple[str, str | None], float] = {}  # until when one ran; for ever, while it runs
         self.heard = Heard(
             Joined(self.link, process.clock) if joined else self.link,
             now=lambda: process.timeline.now,
@@ -118,12 +117,20 @@ class Client:
         kept = {"line": lines._lines, "reserved owner": lines._reserved, "hold": range(keeper._kept)}
         return [f"a {name}" for name, things in kept.items() if things]
 
-    def barred(self, claim: Claim) -> bool:
-        """Whether a block of this process runs under the claim's owner: it must not be re-taken from inside."""
-        return claim.owner is not None and (claim.key, claim.owner) in self.blocks
+    def block_began(self, hold: Hold) -> None:
+        """A block runs under this hold from now on: its owner must not re-take the key from inside."""
+        self._blocks[hold.key, hold.owner] = math.inf
+
+    def block_ended(self, hold: Hold) -> None:
+        """It runs no more."""
+        self._blocks[hold.key, hold.owner] = self.process.timeline.now
+
+    def barred_until(self, claim: Claim) -> float:
+        """When the last block of this process under the claim's owner ended; for ever, while one runs."""
+        return self._blocks.get((claim.key, claim.owner), 0.0) if claim.owner is not None else 0.0
 
     def _asks(self, claim: Claim) -> None:
-        if self.barred(claim):
+        if self.barred_until(claim) == math.inf:
             self._history.break_off("O1", f"{self.name} asks for {claim.key!r} under the owner of its running block")
 
     def _waits(self, claim: Claim) -> bool:

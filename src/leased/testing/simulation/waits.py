@@ -193,13 +193,14 @@ class Waits:
             return
         again = math.inf
         for waiter in self._open.get(key, ()):
-            if not waiter.waits(now) or waiter.wait <= 0 or waiter.brought or waiter.client.barred(waiter.claim):
+            client = waiter.client
+            if not waiter.waits(now) or waiter.wait <= 0 or waiter.brought:
                 continue
-            since = max(opens, waiter.started, waiter.client.calm_since)
+            since = max(opens, waiter.started, client.calm_since, client.barred_until(waiter.claim))
             if now - since >= _TAKEN_WITHIN:
                 self._break("LIVE2", waiter, f"waits, and {key!r} has been open for {now - since:.3f} s")
             else:
-                again = min(again, since + _TAKEN_WITHIN)
+                again = min(again, min(since, now) + _TAKEN_WITHIN)
         if again < math.inf:
             self._timeline.at(again, lambda: self._check_taken(key, version, opens))
 
@@ -210,10 +211,11 @@ class Waits:
             return
         for waiter in self._open.get(key, ()):
             client = waiter.client
-            if not waiter.waits(now) or waiter.wait <= 0 or waiter.brought or client.barred(waiter.claim):
+            if not waiter.waits(now) or waiter.wait <= 0 or waiter.brought:
                 continue
             knew = opens <= changed or changed + _ROUND_TRIP < client.heard.looked.get(key, -1.0) < opens
-            if knew and waiter.started < opens and client.calm_since + _TAKEN_WITHIN < opens:
+            ready = max(waiter.started, client.calm_since + _TAKEN_WITHIN, client.barred_until(waiter.claim)) < opens
+            if knew and ready:
                 self._break("LIVE2", waiter, f"waits, and knew that {key!r} would open {now - opens:.3f} s ago")
 
     def _break(self, promise: str, acquisition: Acquisition, what: str) -> None:

@@ -164,9 +164,8 @@ class Worker:
     async def _hold(self, recipe: Recipe, hold: Hold) -> None:
         """Hold for a while, renewing or not, and end as the recipe says."""
         client, world = self.client, self.world
-        block = (hold.key, hold.owner) if recipe.scoped and hold.owner is not None else None
-        if block is not None:
-            client.blocks.add(block)
+        if recipe.scoped:
+            client.block_began(hold)
         belief = world.beliefs.track(client, hold, kept=recipe.kept, renewing=recipe.renewing)
         if recipe.kept:
             client.keep(hold, renewing=recipe.renewing)
@@ -175,7 +174,7 @@ class Worker:
             await self._end(recipe, hold, belief)
         finally:
             if recipe.scoped:
-                client.blocks.discard((hold.key, hold.owner or ""))
+                client.block_ended(hold)
                 client.env.lines.block_ended(hold.key, hold.owner, hold=hold)
             if client.alive:
                 world.beliefs.drop(belief)
