@@ -50,15 +50,22 @@ def check_key(key: object, *, what: str = "key") -> str:
             code="LOCK_KEY_INVALID",
             hint="shorten it, for instance by a hash of its long part",
         )
-    for place, character in enumerate(key):
+    return check_plain(key, what=what, code="LOCK_KEY_INVALID")
+
+
+def check_plain(text: str, *, what: str, code: str = "LOCK_INVALID_REQUEST") -> str:
+    """The text itself, of any length, or `InvalidRequest` where it has control characters or surrogates."""
+    if text.isprintable():
+        return text
+    for place, character in enumerate(text):
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise InvalidRequest(
-                f"{what} '{shown(key)}' has the control or surrogate character U+{ord(character):04X} "
+                f"{what} '{shown(text)}' has the control or surrogate character U+{ord(character):04X} "
                 f"at position {place}; only text without them is allowed",
-                code="LOCK_KEY_INVALID",
+                code=code,
                 hint="remove or encode it",
             )
-    return key
+    return text
 
 
 def check_owner(owner: object) -> str | None:

@@ -51,6 +51,10 @@ class Watched:
         return outcome
 
     async def many(self, operations: Any, *, timeout: float) -> Any:
+        go, self.go = self.go, None
+        if go is not None:
+            self.on_its_way = True
+            await go.wait()
         outcomes = list(await self.inner.many(operations, timeout=timeout))
         while self.lost:
             self.lost -= 1
@@ -170,6 +174,29 @@ def test_in_a_batch_a_token_that_nobody_was_told_holds_nothing() -> None:
         assert [one["applied"] for one in found] == [None, None]
         until(lambda: is_free(service, "made"), what="a free key")
         assert not is_free(service, "brought")
+
+
+def test_in_a_batch_a_grant_to_one_who_has_gone_was_never_told() -> None:
+    """A5: it is handed back, and neither events nor history nor the count of what is held know of it; what else was in
+    the batch is done and told."""
+    store = Watched()
+    with running(cast("Any", store)) as service:
+        token = acquire(service, key="other")["token"]
+        store.go = go = asyncio.Event()
+        members = [
+            {"operation": "acquire", "key": "k", "ttlMs": LONG},
+            {"operation": "release", "key": "other", "token": token},
+        ]
+        caller = Caller(service.port, "/v1/locks/batch", {"operations": members})
+        until(lambda: store.on_its_way, what="the batch")
+        caller.close()
+        until(lambda: len(service.server.server_state.connections) == 0, what="the disconnect")
+        service.call(go.set)
+        until(lambda: is_free(service, "other"), what="the release")
+        until(lambda: is_free(service), what="a free key")
+        history = [ask(service.port, f"/v1/locks/history?key={key}").json["holds"] for key in ("k", "other")]
+        assert [[one["end"] for one in holds] for holds in history] == [[], ["released"]]
+        assert not service.call(lambda: service.service.journal._held)
 
 
 def test_a_lease_of_a_store_that_waited_itself_is_told_as_long_as_it_is() -> None:

@@ -138,3 +138,24 @@ def test_request_ids_come_back(service: Running) -> None:
     refused = post(service, "renew", key="named", token="x", ttlMs=1_000, requestId="r-2").json
     assert refused["requestId"] == "r-2"
     assert post(service, "acquire", key="\x01", ttlMs=1_000, requestId="r-3").json["requestId"] == "r-3"
+
+
+@pytest.mark.parametrize("text", ["\x1f", "a\x00b", "a\nb", "\x1b[2J", "\x85"])
+@pytest.mark.parametrize("member", ["owner", "client"])
+def test_names_have_no_control_characters(service: Running, member: str, text: str) -> None:
+    """M12: an owner or a client that would move a reader's cursor is refused, alone and in a batch; nothing is held."""
+    refused = post(service, "acquire", key="plain", ttlMs=30_000, **{member: text})
+    assert refused.status == 400
+    assert f"U+{next(ord(one) for one in text if not one.isprintable()):04X}" in refused.json["detail"]
+    asked = {"operation": "acquire", "key": "plain", "ttlMs": 30_000, member: text}
+    (outcome,) = ask(service.port, "/v1/locks/batch", {"operations": [asked]}).json["outcomes"]
+    assert outcome["status"] == 400
+    assert ask(service.port, "/v1/locks/status?key=plain").json["state"] == "free"
+
+
+def test_a_reason_has_no_control_characters(service: Running) -> None:
+    """A5: what stands in the audit log is what somebody reads; the hold goes on."""
+    take(service, "reasons")
+    refused = post(service, "force-release", key="reasons", reason="stuck\nforce-release by nobody")
+    assert (refused.status, "U+000A" in refused.json["detail"]) == (400, True)
+    assert ask(service.port, "/v1/locks/status?key=reasons").json["state"] == "held"

@@ -308,7 +308,7 @@ class Journal:
         found = self._known(operation)
         if found is not None:
             self._end(found, at=min(at, found.until) if end == "expired" else at, end=end)
-        elif self.kept is not None:
+        elif self.kept is not None and end != "expired":  # it was over by now: when, its last renewal has said
             key = key_in(project, operation.key)
             self._ended.append(HoldEnd(project, key, _mark(operation.key, operation.token), 0, at, end))
 

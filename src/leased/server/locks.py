@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from leased import wire
-from leased.checks import check_prefix
+from leased.checks import check_owner, check_plain, check_prefix
 from leased.env import Env
 from leased.errors import InvalidRequest, LeasedError, StoreUnavailable
 from leased.model import (
@@ -25,6 +25,7 @@ from leased.model import (
     Operation,
     Release,
     Renew,
+    State,
     Status,
 )
 from leased.policy import MAX_LIST_PAGE, lease_call_timeout
@@ -61,6 +62,7 @@ from leased.wire_errors import write_error
 Admit: TypeAlias = Callable[[Principal, Action, str], Awaitable[None]]
 """Lets a principal do something with a key, or raises."""
 
+_HOLDERS = 5  # that may follow each other while one is ended by force
 _DEFAULT_PAGE = 100
 _PAGE_QUERY = {"prefix": "", "after": "", "limit": str(_DEFAULT_PAGE)}
 
@@ -189,16 +191,20 @@ class LockOperations:
         if asked:
             minted = [one.claim for place, one in asked if isinstance(one, Acquire) and members[place].token is UNSET]
             found = await self._many([operation for _, operation in asked], minted=minted)
-            if minted and has_gone(call.receive):
-                for claim in minted:
-                    self._waiting.copies.owe(claim, minted=True)
+            gone = bool(minted) and has_gone(call.receive)
+            for claim in minted if gone else ():
+                self._waiting.copies.owe(claim, minted=True)
             for (place, operation), outcome in zip(asked, found, strict=True):
                 if isinstance(outcome, LeasedError):
                     outcomes[place] = write_error(self._troubles.told(outcome, to=principal), request_id=None)
                     continue
+                if gone and isinstance(operation, Acquire) and members[place].token is UNSET:
+                    continue  # it is handed back, and nobody is told of it
                 outcomes[place] = self._answer(principal, members[place], operation=operation, outcome=outcome)
                 if isinstance(operation, Release | Abandon):
                     self._env.lines.released(operation.key)
+            if gone:
+                raise Disconnected
         return {"outcomes": outcomes}
 
     async def _many(self, operations: Sequence[Operation], *, minted: Sequence[Claim]) -> Sequence[Outcome]:
@@ -230,20 +236,30 @@ class LockOperations:
         key = stored_key(principal, request.key)
         number = None if number is UNSET else number
         aim = "whoever holds it" if number is None else f"fencing token {number}"
-        detail = aim if request.reason is UNSET else f"{aim}: {request.reason}"
+        reason = "" if request.reason is UNSET else check_plain(request.reason, what="reason")
+        detail = f"{aim}: {reason}" if reason else aim
         await self._gate.record(principal, "force-release", key=request.key, detail=detail)
-        timeout = self._env.timeout
-        # For history alone: whoever leaves the number out ends a hold that nobody here may have seen begin.
-        ended = number or (await self._store.status(key, timeout=timeout)).fencing_token
-        forced = await self._store.force_release(key, fencing_token=number, timeout=timeout)
+        forced, state, ended = await self._force(key, number)
         if forced:
             self._env.lines.released(key)
-            reason = "" if request.reason is UNSET else request.reason
-            self._note((principal.project, Forced(key, ended, reason), None, self._env.clock.wall()))
+            if state != "closed":  # else it was only opened: the hold had come to its own end
+                self._note((principal.project, Forced(key, ended, reason), None, self._env.clock.wall()))
             known = {} if ended is None else {"fencingToken": ended}
             self._events.publish(principal.project, "force_released", key=request.key, by=principal.name, **known)
         self._metrics.count("force-release", "released" if forced else "not_holder")
         return wire.write_forced(forced=forced)
+
+    async def _force(self, key: str, number: int | None) -> tuple[bool, State, int | None]:
+        """Whether a hold was ended or a key opened, what it was before, and of which hold. Without a number that of
+        the holder is sent, whoever that is by then: history and events name the hold that ended, and none before it."""
+        timeout = self._env.timeout
+        for _ in range(_HOLDERS):
+            seen = await self._store.status(key, timeout=timeout)
+            ended = number or seen.fencing_token
+            forced = await self._store.force_release(key, fencing_token=ended, timeout=timeout)
+            if forced or ended is None or number is not None:
+                return forced, seen.state, ended
+        return await self._store.force_release(key, fencing_token=None, timeout=timeout), "held", None
 
     async def status(self, call: Call) -> Body:
         """What anyone of the project may see of a key."""
@@ -297,13 +313,13 @@ class LockOperations:
             stored_key(principal, key) if principal.project else key,
             secrets.token_hex(16) if token is UNSET else token,
             ttl,
-            None if owner is UNSET else stored_owner(principal, owner),
+            None if owner is UNSET else stored_owner(principal, check_owner(owner)),
             None if request.request_id is UNSET else request.request_id,
             terms_of(
                 request.max_hold_ms or None,
                 hold_at_least,
                 lock_delay=lock_delay,
-                held_by=(request.client or "") if local else principal.name,
+                held_by=check_plain(request.client or "", what="client") if local else principal.name,
                 metadata="{}" if request.metadata is UNSET else metadata_text(request.metadata),
             ),
             token is not UNSET if late is UNSET else late,

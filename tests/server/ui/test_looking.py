@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from leased.aio_clock import LoopClock
+from leased.model import Claim
 from leased.server import overview as overview_module
+from leased.stores.memory import MemoryStore
 from tests.server.access.gates import World
 from tests.server.running import Running, running
 from tests.server.talking import JSON, Caller, ask, until
@@ -133,6 +136,75 @@ def test_a_forced_release_without_a_number_is_in_the_history_with_its_reason(ser
     post(service, "force-release", key=key, reason="stuck since noon")
     (one,) = history(service, key)["holds"]
     assert (one["end"], one["reason"]) == ("force_released", "stuck since noon")
+
+
+class Replaced:
+    """A store in which the holder changes between two calls: who has ended, and another has begun."""
+
+    def __init__(self) -> None:
+        self.inner: Any = MemoryStore(LoopClock())
+        self.replace: Callable[[], Awaitable[None]] | None = None
+
+    async def status(self, key: str, *, timeout: float) -> Any:
+        """What was true before the holder changed."""
+        seen = await self.inner.status(key, timeout=timeout)
+        replace, self.replace = self.replace, None
+        if replace is not None:
+            await replace()
+        return seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_a_forced_release_without_a_number_names_no_other_hold(key: str) -> None:
+    """L7, A5: the holder changes while it is asked for: the new one's hold ends by force, and the old one's did not."""
+    store = Replaced()
+    with running(cast("Any", store)) as service:
+        post(service, "acquire", key=key, ttlMs=60_000, token=token(key, 1))
+
+        async def replace() -> None:
+            await store.inner.release(key, token(key, 1), timeout=1.0)
+            await store.inner.acquire(Claim(key, token(key, 2), 60.0), timeout=1.0)
+
+        store.replace = replace
+        assert post(service, "force-release", key=key, reason="stuck") == {"released": True}
+        assert ask(service.port, f"/v1/locks/status?key={key}").json["state"] == "free"
+        assert ends(service, key) == [("released", None)]
+
+
+def lapsed(service: Running, key: str, **terms: object) -> int:
+    """A hold whose lease has run out, as the history knows; when it ended at the latest, in ms since the epoch."""
+    post(service, "acquire", key=key, ttlMs=1, token=token(key, 1), **terms)
+    until(lambda: ask(service.port, f"/v1/locks/status?key={key}").json["state"] != "held", what="the end")
+    (one,) = history(service, key)["holds"]
+    assert one["end"] == "expired"
+    assert not service.call(lambda: key in service.service.journal._open)
+    ended_at: int = one["endedAt"]
+    return ended_at
+
+
+@pytest.mark.parametrize("late", ["release", "renew", "look"])
+def test_a_hold_that_ran_out_ended_then_and_not_when_its_holder_came_back(
+    service: Running, key: str, late: str
+) -> None:
+    """M5: whoever outlives his lease is told so, and the history goes on saying when it ended."""
+    ended_at = lapsed(service, key)
+    more = {"ttlMs": 60_000} if late == "renew" else {}
+    post(service, late, key=key, token=token(key, 1), **more)
+    assert [(one["end"], one["endedAt"]) for one in history(service, key)["holds"]] == [("expired", ended_at)]
+
+
+def test_to_open_a_closed_key_by_force_ends_no_hold(service: Running, key: str) -> None:
+    """L7: what ran out, or was released, has ended so, also where somebody opens the key before its time."""
+    ended_at = lapsed(service, key, lockDelayMs=600_000)
+    number = history(service, key)["holds"][0]["fencingToken"]
+    assert post(service, "force-release", key=key, fencingToken=number, reason="open") == {"released": True}
+    assert [(one["end"], one["endedAt"]) for one in history(service, key)["holds"]] == [("expired", ended_at)]
+    post(service, "acquire", key=key, ttlMs=60_000, token=token(key, 2), holdAtLeastMs=600_000)
+    post(service, "release", key=key, token=token(key, 2))
+    assert post(service, "force-release", key=key, reason="open") == {"released": True}
+    assert ends(service, key) == [("released", None), ("expired", None)]
 
 
 def test_an_abandon_that_may_have_been_declined_ends_no_hold(service: Running, key: str) -> None:
