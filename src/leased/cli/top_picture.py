@@ -45,7 +45,7 @@ _HELP = (
     ("x closed", "nobody has it and nobody can get it: for the time left it is kept closed"),
     ("LEFT, bar", "time until it ends unless renewed; the bar is full at the most that was seen of this lease"),
     ("RENEWED", "renewals that were seen while you watched, at least"),
-    ("WAITING", "who waits for it, where the store knows; the lock service says so in the details of a key"),
+    ("WAITING", "how many wait for it; only the lock service knows, each replica its own"),
 )
 
 
