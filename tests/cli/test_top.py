@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,23 @@ def test_it_shows_who_holds_what_and_frees_it(
         assert first.release()
         assert third.release()
         assert not second.release()
+
+
+def test_at_a_service_the_table_says_how_many_wait(
+    cli: Cli, window: Callable[..., Tmux], service_server: Server
+) -> None:
+    """8, M11: of every key, without opening it."""
+    url = f"{service_server.url}?leased_namespace=waiting-{os.getpid()}"
+    with leased.connect(url) as locks, ThreadPoolExecutor() as pool:
+        handle = locks.lock("job", ttl=300).acquire()
+        waiting = pool.submit(lambda: locks.lock("job", ttl=300).acquire(wait=60).release())
+        try:
+            terminal = window(LEASED_URL=url)
+            terminal.line(TOP)
+            assert re.search("RENEWED +WAITING *$", terminal.see("^> job .* 1$"), re.MULTILINE)
+        finally:
+            handle.release()
+        assert waiting.result(60)
 
 
 def test_a_lease_that_came_after_the_question_is_not_ended(cli: Cli, window: Callable[..., Tmux]) -> None:

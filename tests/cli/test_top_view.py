@@ -8,7 +8,7 @@ import pytest
 from leased import Status
 from leased.cli.top_columns import cells_of, machine_of
 from leased.cli.top_keys import Keys
-from leased.cli.top_picture import FRAME_LINES, Frame, Line, picture
+from leased.cli.top_picture import FRAME_LINES, Frame, Line, fit, picture
 from leased.cli.top_rows import Row, follow
 from leased.cli.top_view import Look, Release, View, failed, looked, press, resized, told
 from leased.policy import MAX_KEY_LENGTH
@@ -220,11 +220,23 @@ def test_details_show_all_of_one_key_and_follow_it() -> None:
     assert typed(view, "escape").mode == "table"
 
 
-def test_details_scroll() -> None:
-    """8: what does not fit is reached by scrolling."""
-    view = typed(seeing(held("job", metadata={f"n{number:02}": "v" for number in range(40)})), "enter")
-    assert "n39" not in screen(view)
-    assert "n39" in screen(typed(view, *["down"] * 30))
+@pytest.mark.parametrize("keys", [["page down"] * 40, ["G"], ["end"], ["down"] * 99])
+@pytest.mark.parametrize("height", [6, 15])
+def test_texts_scroll_to_their_last_line_and_back(keys: list[str], height: int) -> None:
+    """8: details and help end at the bottom of the screen whatever is pressed; the next key up is seen, home is the
+    first line, and so is all of it on a screen that has become large enough."""
+    seen = seeing(*(held(f"k{number}", metadata={f"n{line:02}": "v" for line in range(30)}) for number in range(30)))
+    frame, large = replace(FRAME, height=height), replace(FRAME, height=99)
+    for opens, first, last in (("enter", "key  ", "n29"), ("?", "arrows, j k", "WAITING")):
+        view = typed(seen, opens)
+        for key in keys:
+            view = typed(fit(view, frame), key)
+        assert last in text(picture(view, frame)[-2])
+        assert last in text(picture(typed(view, "k", "j"), frame)[-2])
+        assert last not in screen(typed(view, "k"), height=height)
+        for home in ("home", "g"):
+            assert first in text(picture(typed(view, home), frame)[3])
+        assert first in text(picture(fit(view, large), large)[3])
 
 
 def test_paused_nothing_moves() -> None:

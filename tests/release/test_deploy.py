@@ -7,12 +7,15 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import psycopg
 import pytest
@@ -217,15 +220,37 @@ def new_database(server: Server) -> str:
 
 def copied_key(directory: Path) -> str:
     """The key file as the manifest's first container makes it from a secret that its group can read."""
+    subprocess.run(copying(directory), check=True, timeout=20)
+    return str(directory / "run" / "registry.key")
+
+
+def copying(directory: Path) -> list[str]:
+    """The command of the manifest's first container, with its two volumes in this directory."""
     secret, run = directory / "secret", directory / "run"
     secret.mkdir()
     run.mkdir()
     (secret / "registry.key").write_bytes(os.urandom(32))
     (secret / "registry.key").chmod(0o440)
-    (copying,) = pod()["initContainers"]
-    script = copying["command"][2].replace("/secret/", f"{secret}/").replace("/run/leased/", f"{run}/")
-    subprocess.run([*copying["command"][:2], script], check=True, timeout=20)
-    return str(run / "registry.key")
+    (first,) = pod()["initContainers"]
+    return [part.replace("/secret/", f"{secret}/").replace("/run/leased/", f"{run}/") for part in first["command"]]
+
+
+def test_the_key_is_copied_again_into_a_pod_that_goes_on() -> None:
+    """Kubernetes runs the first container anew with the sandbox of a pod: the key of before is there, not writable."""
+    with TemporaryDirectory() as name:  # not `tmp_path`, which is closed to other users
+        directory = Path(name)
+        command, copy = copying(directory), directory / "run" / "registry.key"
+        who: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            who = {"user": IMAGE_USER, "group": IMAGE_USER, "extra_groups": []}
+            directory.chmod(0o711)
+            for path in directory.rglob("*"):
+                os.chown(path, IMAGE_USER, IMAGE_USER)
+        for _ in range(2):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, **who)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert copy.read_bytes() == (directory / "secret" / "registry.key").read_bytes()
+            assert stat.S_IMODE(copy.stat().st_mode) == 0o400
 
 
 @contextmanager

@@ -37,6 +37,28 @@ def test_a_wrong_setting_is_named(name: str, text: str) -> None:
         read_settings({PREFIX + name: text})
 
 
+@pytest.mark.parametrize("text", ["a.example,b.example", "a.example, b.example", " a.example ,, b.example,\n"])
+def test_lists_are_read_as_people_write_them(text: str) -> None:
+    """Spaces and what is empty are no part of a name that nobody could then call the service by."""
+    settings = read_settings({f"{PREFIX}ALLOWED_HOSTS": text, f"{PREFIX}JWT_ALGORITHMS": "RS256, ES256"})
+    assert (settings.allowed_hosts, settings.jwt_algorithms) == (("a.example", "b.example"), ("RS256", "ES256"))
+    assert read_settings({f"{PREFIX}ALLOWED_HOSTS": ""}).allowed_hosts == ()
+    assert read_settings({}, allowed_hosts=[" a.example", ""]).allowed_hosts == ("a.example",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["b.example:8370", "https://b.example", "b.example/ui", "*.example", "a b", "::1", "[::1]:80", "b\u00fc.example"],
+)
+def test_a_name_that_no_request_can_have_is_refused(name: str) -> None:
+    """A name with a port or a scheme would never match: that is told at the start, not by a 421 to each request."""
+    with pytest.raises(InvalidRequest) as refused:
+        read_settings({f"{PREFIX}ALLOWED_HOSTS": f"Locks.example,{name}"})
+    assert f"allowed_hosts: {name!r} is not the name of a host" in str(refused.value)
+    assert "without scheme and port" in (refused.value.hint or "")
+    assert read_settings({}, allowed_hosts=("Locks.example", "192.0.2.1", "[2001:db8::1]", "my_locks")).allowed_hosts
+
+
 def test_strangers_need_credentials() -> None:
     """§7: another address than a loopback one demands credentials or an explicit `insecure`."""
     for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):

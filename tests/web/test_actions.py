@@ -155,7 +155,7 @@ def test_who_comes_second_is_told_who_holds_it(local: Serving, look: Looking) ->
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_the_maintenance_of_another_credential_is_not_ours_to_end(guarded: Serving, look: Looking) -> None:
+def test_the_maintenance_of_somebody_else_is_not_ours_to_end(guarded: Serving, look: Looking) -> None:
     """O2: the same owner, but another principal: contention, and the dialog says whose it is."""
     other = guarded.credential("service", "deploy", scopes=["full"])
     metadata = {"maintenance": True, "reason": "theirs"}
@@ -163,8 +163,19 @@ def test_the_maintenance_of_another_credential_is_not_ours_to_end(guarded: Servi
     page = open_key(signed_in(look(guarded), guarded.credential("member", "olga", role="admin")), "maintain:theirs")
     start(page, "End maintenance…")
     do(page, "End it")
-    expect(page.get_by_role("alert")).to_contain_text("begun with another credential")
+    expect(page.get_by_role("alert")).to_contain_text("begun by somebody else: only the same user or service can")
     assert guarded.status("maintain:theirs", credential=other)["metadata"]["reason"] == "theirs"
+
+
+def test_a_maintenance_is_ended_with_any_credential_of_who_began_it(guarded: Serving, look: Looking) -> None:
+    """O2: it belongs to the user, not to the API key that was shown."""
+    keys = [guarded.credential("member", "olga", role="admin") for _ in range(2)]
+    guarded.take("maintain:mine", credential=keys[0], owner="maintenance", metadata={"maintenance": True})
+    page = open_key(signed_in(look(guarded), keys[1]), "maintain:mine")
+    start(page, "End maintenance…")
+    do(page, "End it")
+    expect(page.get_by_role("status")).to_contain_text("The maintenance has ended")
+    assert guarded.status("maintain:mine", credential=keys[0])["state"] == "free"
 
 
 @pytest.mark.parametrize(

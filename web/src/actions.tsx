@@ -179,7 +179,7 @@ function End({ status, session, close, done }: Asked): JSX.Element {
   );
 }
 
-/** Take the key as the maintenance; whoever holds it as that already, under the same credential, takes it over. */
+/** Take the key as the maintenance; whoever holds it as that already, the same user or service, takes it over. */
 async function take(key: string, session: Session, ask: { ttlMs: number; reason: string }): Promise<Granted> {
   const granted = await post<Granted>("/v1/locks/acquire", {
     key,
@@ -196,7 +196,7 @@ async function take(key: string, session: Session, ask: { ttlMs: number; reason:
     "LOCK_NOT_ACQUIRED",
     who ? `the key is held by ${plain(who)}` : "the key is held, or closed for a while",
     others
-      ? "this maintenance was begun with another credential: only that one can extend or end it"
+      ? "this maintenance was begun by somebody else: only the same user or service can extend or end it"
       : "wait until it is free, or release it by force first",
   );
 }

@@ -20,9 +20,9 @@ from leased.cli.session import Session
 from leased.cli.streams import is_terminal, murmur
 from leased.cli.terminal import stop_own_group
 from leased.cli.top_looking import Failed, Looking, Question, Told, look
-from leased.cli.top_picture import FRAME_LINES, Frame, picture
+from leased.cli.top_picture import Frame, fit, picture
 from leased.cli.top_screen import Screen
-from leased.cli.top_view import Look, Release, View, failed, looked, press, resized, told
+from leased.cli.top_view import Look, Release, View, failed, looked, press, told
 from leased.errors import InvalidRequest, StoreNotUsable, StoreUnavailable
 from leased.targets import hide_secrets
 
@@ -158,7 +158,7 @@ class _Watch:
         """Whether the keys end the view. What was typed ahead of a question is no answer to it."""
         for key in keys:
             before = self._view.mode
-            self._view, wish = press(self._view, key, now=time.monotonic())
+            self._view, wish = press(fit(self._view, self._frame()), key, now=time.monotonic())
             if wish == "quit":
                 return True
             if wish == "redraw":
@@ -176,10 +176,13 @@ class _Watch:
             self._looking.ask(question)
 
     def _draw(self) -> None:
-        width, height = self._screen.size()
-        self._view = resized(self._view, height - FRAME_LINES)
-        frame = Frame(width, height, time.monotonic(), self._place, self._interval, self._screen.fine)
+        frame = self._frame()
+        self._view = fit(self._view, frame)
         self._screen.draw(picture(self._view, frame))
+
+    def _frame(self) -> Frame:
+        width, height = self._screen.size()
+        return Frame(width, height, time.monotonic(), self._place, self._interval, self._screen.fine)
 
     def _stop(self) -> None:
         """As Ctrl-Z does with any program: the shell gets its terminal, and `fg` gives it back to us."""

@@ -11,14 +11,15 @@ from leased.cli.by_key import none_of, rows_of
 from leased.cli.output import span
 from leased.cli.top_columns import cells_of, chopped, fitted, head_of, layout, line_of
 from leased.cli.top_rows import Condition, Row
-from leased.cli.top_view import View
+from leased.cli.top_view import View, resized
 from leased.model import Status
 
 Style: TypeAlias = Literal["plain", "strong", "faint", "good", "warning", "bad", "head"]
 Line: TypeAlias = tuple[tuple[str, Style], ...]
 
 FRAME_LINES = 5
-"""Lines of the screen that are not for rows: two of title, one that tells or asks, the head, and the keys."""
+"""Lines of the screen that are not for rows: two of title, one that tells or asks, the head, and the keys. A text
+has no head, and so a line more."""
 
 _STYLES: dict[Condition, Style] = {
     "renewing": "good",
@@ -44,7 +45,7 @@ _HELP = (
     ("x closed", "nobody has it and nobody can get it: for the time left it is kept closed"),
     ("LEFT, bar", "time until it ends unless renewed; the bar is full at the most that was seen of this lease"),
     ("RENEWED", "renewals that were seen while you watched, at least"),
-    ("WAITING", "who waits for it, where the store knows; the lock service says so in the details of a key"),
+    ("WAITING", "how many wait for it; only the lock service knows, each replica its own"),
 )
 
 
@@ -61,21 +62,34 @@ class Frame:
     fine: bool = True
 
 
+def fit(view: View, frame: Frame) -> View:
+    """The view on this screen: as many rows as it has room for, a text scrolled no further than to its last line."""
+    text = len(_body(view, frame)) if view.mode in {"details", "help"} else 0
+    room = frame.height - FRAME_LINES
+    return resized(view, room, furthest=max(text - max(room + 1, 1), 0))
+
+
 def picture(view: View, frame: Frame) -> tuple[Line, ...]:
     """The lines of the whole screen, each exactly as wide, and as many as it has."""
-    now = view.now(frame.now)
-    match view.mode:
-        case "help":
-            body = _pairs(_HELP, frame)[view.scrolled :]
-        case "details" | "confirm":
-            body = _details(view, frame, now=now)[view.scrolled if view.mode == "details" else 0 :]
-        case _:
-            body = _table(view, frame, now=now)
-    top = [_title(frame), _counts(view, frame, now=now), _telling(view, frame)]
+    body = _body(view, frame)
+    if view.mode in {"details", "help"}:
+        body = body[view.scrolled :]
+    top = [_title(frame), _counts(view, frame, now=view.now(frame.now)), _telling(view, frame)]
     blank: Line = ((" " * frame.width, "plain"),)
     body = [*body, *[blank] * frame.height][: max(frame.height - len(top) - 1, 0)]
     lines = [*top, *body, _whole(_HINTS if view.mode == "table" else _closing(view), "faint", frame)]
     return tuple(lines[: frame.height])
+
+
+def _body(view: View, frame: Frame) -> list[Line]:
+    """The table, or all lines of a text."""
+    match view.mode:
+        case "help":
+            return _pairs(_HELP, frame)
+        case "details" | "confirm":
+            return _details(view, frame, now=view.now(frame.now))
+        case _:
+            return _table(view, frame, now=view.now(frame.now))
 
 
 def _whole(text: str, style: Style, frame: Frame) -> Line:

@@ -53,7 +53,8 @@ class View:
 
     `rows` are those of the last look by key, `shown` those that the filter leaves, sorted. `chosen` is the key that the
     cursor stays on once it was moved, `place` where the cursor is, `first` the place at the top, `room` how many fit.
-    `subject` is the row whose details are shown or whose lease is about to be ended.
+    `subject` is the row whose details are shown or whose lease is about to be ended. Details and help are `scrolled` by
+    so many lines, and by `furthest` at most.
     """
 
     prefix: str = ""
@@ -70,6 +71,7 @@ class View:
     subject: Row | None = None
     gone: bool = False
     scrolled: int = 0
+    furthest: int = 0
     failure: str | None = None
     told: str | None = None
     paused_at: float | None = None
@@ -114,8 +116,9 @@ def told(view: View, message: str) -> View:
     return replace(view, told=message)
 
 
-def resized(view: View, room: int) -> View:
-    """The view on a screen with room for so many rows."""
+def resized(view: View, room: int, *, furthest: int = 0) -> View:
+    """The view on a screen with room for so many rows, whose details or help go on for `furthest` lines below it."""
+    view = replace(view, furthest=furthest, scrolled=min(view.scrolled, furthest))
     room = max(room, 1)
     return view if room == view.room else _placed(replace(view, room=room))
 
@@ -134,7 +137,7 @@ def _in_table(view: View, key: str) -> tuple[View, Wish | None]:
     view = replace(view, told=None)
     steps = _STEPS.get(key)
     if steps is not None:
-        return _moved(view, steps(view)), None
+        return _moved(view, steps(view, len(view.shown))), None
     row = view.shown[view.place] if view.shown else None
     match key:
         case "q":
@@ -202,19 +205,19 @@ _KEYS: dict[Mode, Callable[[View, str], tuple[View, Wish | None]]] = {
     "help": _in_help,
 }
 
-_STEPS: dict[str, Callable[[View], int]] = {
-    "up": lambda view: -1,
-    "k": lambda view: -1,
-    "down": lambda view: 1,
-    "j": lambda view: 1,
-    "page up": lambda view: -view.room,
-    "page down": lambda view: view.room,
-    "home": lambda view: -len(view.shown),
-    "g": lambda view: -len(view.shown),
-    "end": lambda view: len(view.shown),
-    "G": lambda view: len(view.shown),
+_STEPS: dict[str, Callable[[View, int], int]] = {
+    "up": lambda view, length: -1,
+    "k": lambda view, length: -1,
+    "down": lambda view, length: 1,
+    "j": lambda view, length: 1,
+    "page up": lambda view, length: -view.room,
+    "page down": lambda view, length: view.room,
+    "home": lambda view, length: -length,
+    "g": lambda view, length: -length,
+    "end": lambda view, length: length,
+    "G": lambda view, length: length,
 }
-"""By how many rows a key moves."""
+"""By how much a key moves in what is so long: by rows in the table, by lines in a text."""
 
 
 def _asked(view: View, row: Row) -> View:
@@ -228,7 +231,9 @@ def _asked(view: View, row: Row) -> View:
 
 def _scrolled(view: View, key: str) -> View:
     steps = _STEPS.get(key)
-    return view if steps is None else replace(view, scrolled=max(view.scrolled + steps(view), 0))
+    if steps is None:
+        return view
+    return replace(view, scrolled=min(max(view.scrolled + steps(view, view.furthest), 0), view.furthest))
 
 
 def _following(sort: Sort) -> Sort:

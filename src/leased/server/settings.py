@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
@@ -149,7 +150,8 @@ class Settings:
 
     allowed_hosts: tuple[str, ...] = ()
     """Further names by which a service without credentials may be called, and by which browsers may call any for its
-    dashboard, beside those of the loopback address: a web page must not reach it under a name of its own."""
+    dashboard, beside those of the loopback address: a web page must not reach it under a name of its own. Names alone,
+    without scheme and port, such as `locks.example.com` or `[2001:db8::1]`; they count for every port."""
 
     ui: Ui = "read"
     """What the dashboard at `/ui` is for. `read`: to look. `act`: to release by force, hold keys and manage credentials
@@ -223,6 +225,9 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "history_total": (0, 10_000_000),
 }
 
+_HOST_NAME = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
+"""What the `Host` of a request can be once its port is cut off."""
+
 
 def read_settings(environment: Mapping[str, str], **given: object) -> Settings:
     """The settings of the environment, and over them those that were given. Raises `InvalidRequest`."""
@@ -269,6 +274,12 @@ def check_settings(settings: Settings) -> Settings:
             )
     if (settings.tls_key or settings.tls_client_authority) and not settings.tls_certificate:
         raise InvalidRequest("TLS needs a certificate", hint="name its file by tls_certificate")
+    for name in settings.allowed_hosts:
+        if not _HOST_NAME.fullmatch(name):
+            raise InvalidRequest(
+                f"allowed_hosts: {shown(name)!r} is not the name of a host",
+                hint="write it as browsers send it, without scheme and port: locks.example.com, or [2001:db8::1]",
+            )
     return settings
 
 
@@ -288,11 +299,16 @@ def _read(name: str, value: object) -> Any:
         "bool": _read_flag,
         "int": _read_number,
         "float": lambda name, value: check_span(value, what=name, least=_SPANS[name][0], most=_SPANS[name][1]),
-        "tuple[str, ...]": lambda _, value: tuple(value.split(",")) if isinstance(value, str) else tuple(value),
+        "tuple[str, ...]": lambda _, value: _read_list(value.split(",") if isinstance(value, str) else value),
         "Keys": lambda name, value: _read_word(name, value, words=get_args(Keys)),
         "Ui": lambda name, value: _read_word(name, value, words=get_args(Ui)),
     }
     return readers[str(kind)](name, value) if str(kind) in readers else str(value)
+
+
+def _read_list(parts: Iterable[str]) -> tuple[str, ...]:
+    """The parts without the space around them, and without those of which nothing is left."""
+    return tuple(stripped for part in parts if (stripped := part.strip()))
 
 
 def _read_flag(name: str, value: object) -> bool:
