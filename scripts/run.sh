@@ -9,7 +9,7 @@ if [ ! -e "$venv/installed" ]; then
     if [ ! "$venv/installed" -nt pyproject.toml ]; then
         echo "installing leased with its service into $venv, about a minute"
         sh scripts/environment.sh "$venv"
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[server,http,cli]'
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[server,http,cli,sqlite]'
         touch "$venv/installed"
     fi
 fi

@@ -79,4 +79,4 @@ def test_make_run_needs_no_tools(made: tuple[str, ...], used: str, tmp_path: Pat
     else:
         told, pip = before
         assert told == "installing leased with its service into .run, about a minute"
-        assert pip.endswith("--editable .[server,http,cli]")
+        assert pip.endswith("--editable .[server,http,cli,sqlite]")
