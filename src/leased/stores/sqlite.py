@@ -106,7 +106,7 @@ class SqliteStore:
         library: Driver | None = None,
     ) -> None:
         if not path:
-            raise InvalidRequest("an SQLite store needs the path of its file", hint="sqlite:/var/lib/leased/locks.db")
+            raise InvalidRequest("an SQLite store needs the path of its file", hint="sqlite:/var/lib/locks/locks.db")
         self.offset = 0.0
         self._path = os.path.abspath(path)
         self._namespace = namespace
