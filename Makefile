@@ -21,13 +21,13 @@ help: ## show this list
 .PHONY: setup
 setup: $(STAMP) ## make .venv with everything that building and testing needs
 
-$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh scripts/servers.sh scripts/web.sh web/package-lock.json
+$(STAMP): requirements/dev.txt pyproject.toml scripts/setup.sh scripts/environment.sh scripts/servers.sh scripts/web.sh web/package-lock.json
 	@sh scripts/setup.sh
 	@touch $@
 
 .PHONY: run
-run: setup ## start the lock service on this machine (PORT=8370), show it at work, and leave it running to try
-	@$(BIN)/python scripts/demo.py
+run: ## start the lock service on this machine (PORT=8370), show it at work, and leave it running to try
+	@sh scripts/run.sh
 
 .PHONY: test
 test: setup lint ## everything that must pass: lint, then all tests (ARGS="…" goes to pytest)
@@ -129,6 +129,6 @@ lock: setup ## renew requirements/dev.txt from dev.in
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf .venv web/node_modules .bench .nemesis dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .run web/node_modules .bench .nemesis dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .cache site

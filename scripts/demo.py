@@ -66,7 +66,10 @@ def service(directory: Path, *, port: str) -> Iterator[tuple[str, subprocess.Pop
         said = process.stderr.readline()
         found = re.search(r"serves (\S+)", said)
         if found is None:
-            raise SystemExit(said + process.stderr.read())
+            said += process.stderr.read()
+            if "nothing can listen" in said and port.isdecimal():
+                said += f"try: make run PORT={int(port) + 1}"
+            raise SystemExit(said.rstrip())
         telling.start()
         yield found[1], process
     finally:

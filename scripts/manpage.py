@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import leased
-from leased.cli.parser import EXIT_STATUSES, build
+from leased.cli.parser import ABOUT, EXAMPLE, EXIT_STATUSES, build
 
 PAGE = Path(__file__).parent.parent / "man" / "leased.1"
 NOTE = r".\" Written by scripts/manpage.py from the parser; change that and run `make reference`."
@@ -86,7 +86,7 @@ def page() -> str:
     lines = [NOTE, f'.TH LEASED 1 "" "leased {leased.__version__}" "User Commands"']
     lines += [".SH NAME", r"leased \- exclusive, expiring, fenced claims on named keys"]
     lines += [".SH SYNOPSIS", r"\fBleased\fR [\fIoptions\fR] \fICOMMAND\fR [\fIarguments\fR]"]
-    lines += [".SH DESCRIPTION", escaped(parser.description or "")]
+    lines += [".SH DESCRIPTION", escaped(ABOUT), *example(EXAMPLE)]
     lines += [
         ".PP",
         escaped(

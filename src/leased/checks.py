@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -30,6 +30,14 @@ def shown(value: object) -> str:
         text = f"{type(value).__name__} too long to show"
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:81])
     return f"{text[:80]}…" if len(text) > 80 else text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was meant, as far as that can be guessed: one that begins like this, else the closest."""
+    import difflib  # only for messages
+
+    meant = [name for name in known if name.startswith(word)] or difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {meant[0]}?" if meant else None
 
 
 def check_key(key: object, *, what: str = "key") -> str:

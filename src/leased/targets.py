@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode
 
-from leased.checks import check_key, check_span, shown
+from leased.checks import check_key, check_span, did_you_mean, shown
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.model import EXCLUSIVITY, Assurance, exclusivity_rank
 from leased.observe import Observer
@@ -107,6 +107,7 @@ _SCHEMES: dict[str, _Scheme] = {
     "http": _HTTP,
 }
 
+_PORTS = {"6379": "redis", "5432": "postgresql", "3306": "mysql", "2379": "etcd", "4222": "nats", "8370": "http"}
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _TEXT_OPTIONS = ("timeout", "namespace", "clock_margin", "skew_margin", "takeover", "require")
 
@@ -148,7 +149,8 @@ def read_url(url: str, options: Options, **given: object) -> Target:
     scheme = url.partition(":")[0].lower() if ":" in url else ""
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or (os.name == "nt" and len(scheme) == 1):
         raise InvalidRequest(
-            f"{hide_secrets(url)!r} has no scheme", hint="for a file write 'sqlite:PATH', for this process 'memory:'"
+            f"{hide_secrets(url)!r} has no scheme",
+            hint=_server_meant(url) or "for a file write 'sqlite:PATH', for this process 'memory:'",
         )
     before, _, query = url.partition("?")
     pairs = parse_qsl(query, keep_blank_values=True)
@@ -183,7 +185,7 @@ def open_store(target: Target, *, face: Face) -> Store:
 
         found = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == target.scheme]
         if not found:
-            raise _unknown_scheme(target.scheme)
+            raise _unknown_scheme(target)
         opener = found[0].load()
     store = opener(target.url, face=face, options=target.options)
     if store.mode not in ("any", face):
@@ -279,6 +281,20 @@ def _check_word(value: object, *, what: str, words: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _unknown_scheme(scheme: str) -> InvalidRequest:
+def _unknown_scheme(target: Target) -> InvalidRequest:
+    meant = _server_meant(target.url) or did_you_mean(target.scheme, _SCHEMES)
     known = ", ".join(f"{name}:" for name in _SCHEMES)
-    return InvalidRequest(f"no store is known for the scheme {shown(scheme)!r}", hint=f"known are {known}")
+    return InvalidRequest(
+        f"no store is known for the scheme {shown(target.scheme)!r}", hint=meant or f"known are {known}"
+    )
+
+
+def _server_meant(url: str) -> str | None:
+    """A hint where the URL is a host and a port without what listens there, else `None`."""
+    server = re.fullmatch(r"[A-Za-z0-9.-]+:([0-9]{1,5})(/[\w.-]*)?", url)
+    if server is None:
+        return None
+    scheme = _PORTS.get(server[1])
+    if scheme is None:
+        return "write what listens there before it: redis://, postgresql://, mysql://, …"
+    return f"did you mean {scheme}://{shown(url)}?"

@@ -66,6 +66,12 @@ def test_every_subcommand_explains_itself(cli: Cli) -> None:
     assert "while it is itself stopped (SIGSTOP, a frozen container) it stops nothing" in text
 
 
+def test_the_help_begins_with_an_example(cli: Cli) -> None:
+    """8: `leased --help` shows what one types most, before the list of commands."""
+    text = cli.run("--help").stdout
+    assert "\n  leased run nightly-report -- ./build-report.sh\n" in text.partition("commands:")[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -14,14 +14,15 @@ from leased.cli.parser import build
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, page_id
 
 SKIPPED = "notest"
+READERS = ("notest: the library that is left", "notest: the setting that is not enough")
 COMMAND = re.compile(r"^(?:\$ |ExecStart=|[\d*/, ]+ )?(?:\S*/)?leased (?P<arguments>[a-z].*)$", re.MULTILINE)
 
 
-def program(page: Path) -> str:
-    """All Python blocks of a page as one program whose line numbers are those of the page."""
+def program(page: Path, *, without: str | tuple[str, ...] = SKIPPED) -> str:
+    """All Python blocks of a page but some, by their notes, as one program whose line numbers are those of the page."""
     lines = [""] * len(page.read_text().splitlines())
     for block in blocks(page):
-        if block.language == "python" and not block.note.startswith(SKIPPED):
+        if block.language == "python" and not block.note.startswith(without):
             body = block.body.splitlines()
             lines[block.line - 1 : block.line - 1 + len(body)] = body
     return "\n".join(lines).rstrip()
@@ -47,6 +48,23 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{page_id(page)}:\n{done.stderr.replace(str(path), page_id(page))}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if program(page, without=READERS)], ids=page_id)
+def test_python_examples_say_where_names_come_from(page: Path) -> None:
+    """Each name in a Python block is bound there or in another block of its page, also in blocks that do not run.
+
+    What a reader has already, and is told to replace, is his own.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise", "-"],
+        input=program(page, without=READERS),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{page_id(page)}:\n{done.stdout}{done.stderr}"
 
 
 def commands(page: Path) -> list[str]:

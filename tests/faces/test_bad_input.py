@@ -327,6 +327,26 @@ async def test_a_url_that_cannot_work_is_refused_with_a_way_on(
     assert word in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("redsi://localhost", "did you mean redis?"),
+        ("sqllite:locks.db", "did you mean sqlite?"),
+        ("localhost:6379", "did you mean redis://localhost:6379?"),
+        ("db.example.com:5432/app", "did you mean postgresql://db.example.com:5432/app?"),
+        ("127.0.0.1:6379", "did you mean redis://127.0.0.1:6379?"),
+        ("localhost:4711", "write what listens there before it: redis://, postgresql://, mysql://, …"),
+        ("nonsense:", "known are memory:, sqlite:, "),
+        ("sqlite://locks.db", "write sqlite:locks.db, or with its whole path sqlite:///absolute/locks.db"),
+    ],
+)
+async def test_a_url_with_a_slip_is_told_what_was_meant(face: Face, url: str, hint: str) -> None:
+    """S5: a scheme that is nearly one, one that was left out, and two slashes too many are told how it is written."""
+    with pytest.raises(InvalidRequest) as raised:
+        await done(face.module.connect(url).lock("k").try_acquire())
+    assert (raised.value.hint or "").startswith(hint)
+
+
 OPTIONS: list[tuple[str, list[Any], list[Any]]] = [
     ("timeout", [0.01, 300, "1m", timedelta(seconds=1)], [0, 0.009, 301, -1, NAN, INF, True, "soon"]),
     ("clock_margin", [0, 0.4, 0.2, "0.1"], [-0.01, 0.41, 1, NAN, INF, True, "much", None, []]),

@@ -167,6 +167,16 @@ def test_what_it_cannot_do_is_told_with_the_next_step(tmp_path: Path) -> None:
         assert (done.returncode, "in use" in done.stderr) == (69, True), done.stderr
 
 
+def test_a_url_left_over_from_a_client_is_named(tmp_path: Path) -> None:
+    """A service with credentials over another service is refused, and where LEASED_URL named that one it says so."""
+    there = "http://127.0.0.1:9"
+    done = run(tmp_path, "--registry", "r.db", LEASED_URL=there)
+    assert (done.returncode, "LEASED_URL names" in done.stderr) == (64, True), done.stderr
+    assert "hint: unset it, or name the store by --store\n" in done.stderr
+    done = run(tmp_path, "--registry", "r.db", "--store", there, LEASED_URL=there)
+    assert (done.returncode, "LEASED_URL" in done.stderr) == (64, False), done.stderr
+
+
 def test_tls_and_client_certificates(tmp_path: Path) -> None:
     """§12: https with a certificate; with an authority for clients, none is served without one of its certificates."""
     place = Place(0, 0, tmp_path)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterable, Sequence
 
+from leased.checks import did_you_mean
 from leased.cli.parser import PUT_DASHES, Parser, UsageError, subcommand
 from leased.targets import hide_secrets
 
@@ -20,7 +20,7 @@ def no_such_command(parser: Parser, arguments: Sequence[str], *, commands: Itera
     if unknown:
         return _unknown_option(parser, unknown[0])
     return UsageError(
-        f"there is no command {hide_secrets(word)!r}", parser.format_usage(), hint=_did_you_mean(word, commands)
+        f"there is no command {hide_secrets(word)!r}", parser.format_usage(), hint=did_you_mean(word, commands)
     )
 
 
@@ -40,10 +40,4 @@ def left_over(given: argparse.Namespace, words: Sequence[str], *, command: Seque
 def _unknown_option(parser: Parser, option: str) -> UsageError:
     """Its name alone: what follows it may be a secret."""
     name = option.partition("=")[0]
-    return UsageError(f"there is no option {name}", parser.format_usage(), hint=_did_you_mean(name, parser.options()))
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was meant, as far as that can be guessed: one that begins like this, else the closest."""
-    meant = [name for name in known if name.startswith(word)] or difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {meant[0]}?" if meant else None
+    return UsageError(f"there is no option {name}", parser.format_usage(), hint=did_you_mean(name, parser.options()))

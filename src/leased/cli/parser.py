@@ -24,6 +24,10 @@ EXIT_STATUSES = (
 PUT_DASHES = "put `--` and the command after the key and the options"
 """What `leased run` says to whoever left one of them out."""
 
+ABOUT = "Exclusive, expiring claims on named keys: run a command under one, or look after them by hand."
+EXAMPLE = "  leased run nightly-report -- ./build-report.sh"
+"""What one types most, as the help shows it."""
+
 _WITH_VALUE = ("--url", "--timeout")
 
 
@@ -61,7 +65,7 @@ def build() -> Parser:
     """The whole command line; what it has read says in `parser` which of the parsers has."""
     parser = Parser(
         prog="leased",
-        description="Exclusive, expiring claims on named keys: run a command under one, or look after them by hand.",
+        description=f"{ABOUT}\n\n{EXAMPLE}",
         epilog=_epilog(),
         formatter_class=Help,
         allow_abbrev=False,

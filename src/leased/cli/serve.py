@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from leased.cli.session import Session
 from leased.cli.settings import Place
-from leased.errors import LeasedError, StoreNotUsable
+from leased.errors import InvalidRequest, LeasedError, StoreNotUsable
 from leased.server.settings import PREFIX, Settings, is_loopback, read_settings
 from leased.targets import hide_secrets
 
@@ -45,7 +45,16 @@ def serve(session: Session) -> int:
 def _place(session: Session) -> Place:
     """The store to serve: the one of an option, else of the service's own setting, else of every other command."""
     given, named = session.arguments, session.environment.get(f"{PREFIX}STORE")
-    return Place(named, f"{PREFIX}STORE") if named and not (given.place or given.url) else session.place()
+    if named and not (given.place or given.url):
+        return Place(named, f"{PREFIX}STORE")
+    place = session.place()
+    registry = given.registry or session.environment.get(f"{PREFIX}REGISTRY")
+    if registry and place.named_by == "LEASED_URL" and place.url.lower().startswith(("http:", "https:")):
+        raise InvalidRequest(
+            "LEASED_URL names another lock service, and a service with credentials cannot keep its locks there",
+            hint="unset it, or name the store by --store",
+        )
+    return place
 
 
 def _serve(session: Session, settings: Settings) -> int:

@@ -94,7 +94,7 @@ def _read(name: str) -> Place:
     url = settings.get("url")
     if not isinstance(url, str) or not url:
         raise InvalidRequest(
-            f"{name} names no store", hint='it needs a line such as url = "sqlite:/var/lib/leased/locks.db"'
+            f"{name} names no store", hint='it needs a line such as url = "sqlite:/var/lib/locks/locks.db"'
         )
     warnings = [f"{name}: unknown setting {shown(key)!r}; known is url" for key in settings if key != "url"]
     if _SECRET_IN_URL.search(url) and state.st_mode & (stat.S_IRGRP | stat.S_IROTH):

@@ -11,6 +11,7 @@ from leased.server.gate import AccessGate, Budgets
 from leased.server.holds import HoldsKept
 from leased.server.key_sets import KeySet, fetch_from
 from leased.server.limits import Budget
+from leased.server.policies import Policies
 from leased.server.registries import Place, open_registry
 from leased.server.routes_manage import manage_routes
 from leased.server.service import Service
@@ -49,6 +50,7 @@ def open_gate(settings: Settings) -> AccessGate:
             failures=Budget(settings.failed_logins, 60.0),
         ),
         audit_required=settings.audit_required,
+        check_key=Policies(settings).check_key,
     )
 
 

@@ -133,6 +133,9 @@ class App:
             return straight
         ways = self._ways.get(scope.get("raw_path") or scope["path"].encode())
         if ways is None:
+            dashboard = self._straight.get(("GET", BELOW.encode()))
+            if dashboard is not None and _is_browser_at_the_root(scope):
+                return dashboard
             raise Refused(404, "there is nothing at this path", hint="see /openapi.json")
         method = scope["method"]
         way = ways.get("GET" if method == "HEAD" else method)
@@ -248,6 +251,13 @@ class App:
             "requestId": getattr(call.request, "request_id", None) or None,
         }
         log.info("%s", _encode(line).decode())
+
+
+def _is_browser_at_the_root(scope: Any) -> bool:
+    """Whether a person typed the bare address, and wants a page."""
+    if scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
+        return False
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
 async def _read_body(head: Head, receive: Receive, scope: Any) -> bytes | bytearray:

@@ -108,13 +108,16 @@ class AccessGate:
         audit_required: bool = True,
         shelf: Shelf | None = None,
         grace: float = GRACE,
+        check_key: Callable[[Principal, str], None] | None = None,
     ) -> None:
+        """`check_key` raises `InvalidRequest` for a key that the service allows to nobody: no rule is asked of it."""
         budgets = budgets or Budgets()
         self.registry = registry
         self.hasher = hasher
         self.wall = wall
         self.audit = Audit(registry, wall=wall, now=now, required=audit_required)
         self._tokens = tokens
+        self._check_key = check_key
         self._budgets = budgets
         self._usage: Usage = (
             OwnUsage(requests=budgets.requests, attempts=budgets.attempts, now=now)
@@ -173,6 +176,8 @@ class AccessGate:
         if not may(principal, action):
             raise self._denied(principal, action, key=key, reason="not a right of this kind of principal")
         if is_ruled(principal, action):
+            if self._check_key is not None:
+                self._check_key(principal, key)
             rules = await self._rules_of(principal.project)
             rule = rules.get(action) if rules else None
             if rules and rule is None:

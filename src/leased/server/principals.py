@@ -86,6 +86,7 @@ class Gate(Protocol):
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """Let this principal do that with this key, or raise `AccessDenied`, or `RateLimited` and count nothing then.
+        A key that the service allows to nobody is `InvalidRequest` before a rule is asked of it.
 
         `count`: how many operations of this kind the request holds. Release and abandon are never refused.
         """

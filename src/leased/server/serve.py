@@ -46,8 +46,9 @@ def listen(settings: Settings) -> socket.socket:
     try:
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while attempting")[0]  # which names the address once more
         raise StoreNotUsable(
-            f"nothing can listen on {settings.host} port {settings.port}: {error.strerror or error}",
+            f"nothing can listen on {settings.host} port {settings.port}: {why}",
             hint="choose another --port or --host",
         ) from error
     # What it accepts inherits this: asyncio's own loop sets it only where the socket names TCP, and this one does not.

@@ -48,9 +48,10 @@ def open(url: str, *, face: Face, options: Options) -> Store:  # noqa: A001 - th
             hint="write ? and # in the name of a file as %3F and %23",
         )
     if parts.netloc not in ("", "localhost"):
+        name = shown(parts.netloc.rpartition("@")[2])
         raise InvalidRequest(
-            f"an SQLite file is on this host, not on {shown(parts.netloc.rpartition('@')[2])!r}",
-            hint="write sqlite:///absolute/path.db",
+            f"an SQLite file is on this host, not on {name!r}",
+            hint=f"write sqlite:{name}, or with its whole path sqlite:///absolute/{name}",
         )
     path = _readable(parts.path)
     if path.startswith("~"):
@@ -105,7 +106,7 @@ class SqliteStore:
         library: Driver | None = None,
     ) -> None:
         if not path:
-            raise InvalidRequest("an SQLite store needs the path of its file", hint="sqlite:/var/lib/leased/locks.db")
+            raise InvalidRequest("an SQLite store needs the path of its file", hint="sqlite:/var/lib/locks/locks.db")
         self.offset = 0.0
         self._path = os.path.abspath(path)
         self._namespace = namespace

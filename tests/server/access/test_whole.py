@@ -106,6 +106,29 @@ def test_a_team_runs_a_service_in_ten_minutes(cli: Cli) -> None:
     assert '"principal":"member:ada"' in talk
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "batch"])
+@pytest.mark.parametrize("operation", ["acquire", "renew"])
+def test_a_key_that_nobody_may_use_is_told_before_a_rule_is_asked(cli: Cli, operation: str, *, alone: bool) -> None:
+    """SEC3: a sign that keys cannot have is no question of access: it is named, and no rule says no to it."""
+    registry = str(cli.path("registry.db"))
+    made = ("keys", "create", "--registry", registry)
+    ada = cli.data(*made, "--kind", "member", "--name", "ada")["key"]
+    rules = '[ruleSet]\nname = "none"\nresourceType = "lock"\n[rules.lock]\nacquire = "false"\nrenew = "false"\n'
+    cli.path("rules.toml").write_text(rules)
+    assert cli.run("config", "push", "rules.toml", "--registry", registry).returncode == 0
+    more = {"token": "0" * 32, "renewal": 1} if operation == "renew" else {}
+    with serving(cli.directory, "--registry", registry, "--store", "memory:") as (_, url):
+        ready(url)
+        for key, status, code in (("user/1", 400, "LOCK_KEY_INVALID"), ("user:1", 403, "LOCK_ACCESS_DENIED")):
+            asked = {"key": key, "ttlMs": 30_000, **more}
+            if alone:
+                told = send(port_of(url), f"/v1/locks/{operation}", asked, key=ada).json
+            else:
+                batch = {"operations": [{"operation": operation, **asked}]}
+                (told,) = send(port_of(url), "/v1/locks/batch", batch, key=ada).json["outcomes"]
+            assert (told["status"], told["code"]) == (status, code)
+
+
 def test_who_shows_no_valid_credential_is_nobody_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """C176: `local` is a principal of services without credentials; here a dash stands for who is not known."""
     caplog.set_level(logging.INFO, logger="leased.server")

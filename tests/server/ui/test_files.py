@@ -69,3 +69,17 @@ def test_the_package_has_a_dashboard() -> None:
     """What a wheel holds is found, too: a page at least."""
     paths = [path for path, _, _ in ui._files()]
     assert "/ui/" in paths
+
+
+def test_a_browser_is_led_to_the_dashboard(files: Path) -> None:
+    """A browser at the bare address comes to the pages; a program is told that nothing is there, as without them."""
+    browser = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
+    with running() as service:
+        for method in ("GET", "HEAD"):
+            answer = ask(service.port, "/", method=method, headers=browser)
+            assert (answer.status, answer.headers["location"]) == (307, "/ui/")
+        for path, method, headers in (("/", "GET", {}), ("/", "POST", browser), ("/nowhere", "GET", browser)):
+            assert ask(service.port, path, method=method, headers=headers).status == 404
+        assert ask(service.port, "/", headers={"Accept": "*/*"}).json["hint"] == "see /openapi.json"
+    with running(ui="off") as service:
+        assert ask(service.port, "/", headers=browser).status == 404
