@@ -204,6 +204,8 @@ def test_called_as_a_function() -> None:
         assert busy.value.key == "import:bob"
         with pytest.raises(InvalidRequest, match="cannot be filled in"):
             one_at_a_time("import:{nobody}", store=locks)(lambda user: user)("ann")
+        with pytest.raises(InvalidRequest, match="cannot be filled in"):  # `None` has no digits
+            one_at_a_time("import:{user:05d}", store=locks)(lambda user: user)(None)
 
 
 def test_actors_that_would_run_later_are_refused() -> None:

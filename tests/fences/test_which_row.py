@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 import sqlalchemy
 
@@ -144,14 +145,33 @@ def test_a_column_of_text_is_compared_as_a_number(
         assert table.rows()[0][1] == 4
 
 
-def test_a_column_that_holds_no_number(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """F1: what is there can be compared with nothing: an error, and no pass."""
-    with table_of(request, tmp_path, "sqlite", with_orm=False) as table:
+@pytest.mark.parametrize("with_orm", [False, True])
+@pytest.mark.parametrize("held", ["12 or so", "3 or so", "not a token", "", "0x1", "3;4"])
+def test_a_column_that_holds_no_number(
+    request: pytest.FixtureRequest, tmp_path: Path, held: str, *, with_orm: bool
+) -> None:
+    """F1: what is there can be compared with nothing, whatever number SQLite makes of it: an error, and no pass."""
+    with table_of(request, tmp_path, "sqlite", with_orm=with_orm) as table:
         table.fill(("monday", 0, None), kind="TEXT")
-        table.connection.cursor().execute(f"UPDATE {table.name} SET fencing_token = '12 or so'")
+        table.connection.cursor().execute(f"UPDATE {table.name} SET fencing_token = '{held}'")
         table.connection.commit()
-        with pytest.raises(InvalidRequest, match="'12 or so', which is none"):
+        with pytest.raises(InvalidRequest, match=f"'{held}', which is none"):
             table.update({"day": "monday"}, {"total": 1}, token=7)
+        assert table.rows() == [("monday", 0, held)]
+
+
+@pytest.mark.parametrize("with_orm", [False, True])
+def test_a_column_that_holds_no_number_in_mysql(
+    request: pytest.FixtureRequest, tmp_path: Path, *, with_orm: bool
+) -> None:
+    """F1: a strict server, as it is unless told otherwise, refuses the comparison, and nothing is written."""
+    with table_of(request, tmp_path, "mysql", with_orm=with_orm) as table:
+        table.fill(("monday", 0, None), kind="VARCHAR(20)")
+        table.connection.cursor().execute(f"UPDATE {table.name} SET fencing_token = '3 or so'")
+        table.connection.commit()
+        with pytest.raises((pymysql.MySQLError, sqlalchemy.exc.DBAPIError), match="Truncated incorrect"):
+            table.update({"day": "monday"}, {"total": 1}, token=7)
+        assert table.rows() == [("monday", 0, "3 or so")]
 
 
 def test_without_a_transaction_a_later_lease_may_come_at_once(tmp_path: Path) -> None:

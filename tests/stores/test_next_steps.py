@@ -58,6 +58,37 @@ def test_a_host_without_an_address_is_named(url: str) -> None:
     assert [problem.hint for problem in problems(url.format("no-such-host.invalid"))] == [HOST, HOST]
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'x' * 64}.example", ".example"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://{}",
+        "rediss://{}",
+        "redis+cluster://{}",
+        "redis+sentinel://{}/service",
+        "postgresql://{}/leased",
+        "mysql://{}/leased",
+        "nats://{}",
+        "etcd://{}",
+        "http://{}?leased_insecure=1",
+    ],
+)
+def test_a_host_that_is_no_name_is_named(url: str, host: str) -> None:
+    """What no name server can know is refused, or leads nowhere: never a raw error of Python's own names."""
+    url = url.format(host)
+    for face in ("blocking", "async"):
+        with pytest.raises(leased.LeasedError) as caught:
+            asyncio.run(status(url)) if face == "async" else leased.connect(url).status("job")
+        assert host in str(caught.value)
+        assert url.startswith(("postgresql", "mysql", "nats")) or caught.value.hint
+
+
+async def status(url: str) -> None:
+    """Ask for a key there."""
+    async with leased.aio.connect(url) as locks:
+        await locks.status("job")
+
+
 def test_a_password_that_nobody_asked_for(private_valkey: Callable[..., Server]) -> None:
     """A server without one may be another server than is meant."""
     url = private_valkey().url.replace("://", "://:s3cr3t@")

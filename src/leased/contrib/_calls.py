@@ -15,7 +15,7 @@ def filled_in(key: str, values: Mapping[str, Any], *, hint: str) -> str:
     """The key with its `{names}` filled in; raises `InvalidRequest` that says which values there are."""
     try:
         return string.Formatter().vformat(key, (), values)
-    except (LookupError, AttributeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
         told = f"the key {shown(key)!r} cannot be filled in from {sorted(values)}: {error}"
         raise InvalidRequest(told, hint=hint) from None
 

@@ -69,9 +69,11 @@ def guarded_update(
 
     Check and write are one statement, so it is safe without a transaction too. False: there is no such row. Raises
     `StaleFencingToken`, and then nothing was written; `StoreUnavailable` if the database wrote nothing although no
-    later lease has (a trigger can do that); `InvalidRequest` without a token, for a column that holds something else,
-    and where `where` met several rows (roll back then): it has to name one, by its primary key. A row whose token is
-    `NULL` was never guarded, and takes any. `database` is read off the driver where that is known.
+    later lease has (a trigger can do that); `InvalidRequest` without a token, and where `where` met several rows (roll
+    back then): it has to name one, by its primary key. A row whose token is `NULL` was never guarded, and takes any.
+    Make the column a `BIGINT`: in a text, what is no number is `InvalidRequest` on SQLite and an error of the driver
+    on PostgreSQL and MySQL; a MySQL that is not strict takes it for 0, and writes. `database` is read off the driver
+    where that is known.
     """
     token = _rule.presented(fencing_token)
     speak = _Dialect(cursor, database)
@@ -83,7 +85,7 @@ def guarded_update(
     row = " AND ".join(f"{name} = {speak.place}" for name in where)
     write = (
         f"UPDATE {table} SET {', '.join(f'{name} = {speak.place}' for name in changes)} "
-        f"WHERE {row} AND ({column} IS NULL OR {speak.number(column)} <= {speak.place})"
+        f"WHERE {row} AND ({column} IS NULL OR {speak.at_most(column)})"
     )
     look = f"SELECT {column} FROM {table} WHERE {row}{speak.for_update}"
 
@@ -168,9 +170,13 @@ class _Dialect:
         self.place = "?" if style == "qmark" and driver != "django" else "%s"  # Django writes %s for SQLite too
         self.for_update = "" if found == "sqlite" else " FOR UPDATE"
 
-    def number(self, column: str) -> str:
-        """The column as a number: SQLite would compare one of text as text, where 10 comes before 9."""
-        return f"CAST({column} AS INTEGER)" if self._database == "sqlite" else column
+    def at_most(self, column: str) -> str:
+        """The condition that a column is at most what is given. SQLite compares a text as text, where 10 comes before
+        9, and makes any text a number: it has to equal that number."""
+        if self._database != "sqlite":
+            return f"{column} <= {self.place}"
+        number = f"CAST({column} AS INTEGER)"
+        return f"{column} = {number} AND {number} <= {self.place}"
 
     def raise_guard(self, table: str) -> str:
         """The statement that puts a token in a guard, unless there is a higher one; the guard is locked either way."""

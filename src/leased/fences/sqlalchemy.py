@@ -22,9 +22,11 @@ def guarded_update(session: Session | Connection, statement: Update, *, column: 
     show the row are not changed: refresh them. It belongs into a transaction, not under the isolation level
     `AUTOCOMMIT`. False: there is no such row.
     Raises `StaleFencingToken`, and then nothing was written; `InvalidRequest` without a token or `where`, and where
-    that met several rows (roll back then).
+    that met several rows (roll back then). Make the column a `BigInteger`: in a text, what is no number is
+    `InvalidRequest` on SQLite and an error of the driver on PostgreSQL and MySQL; a MySQL that is not strict takes it
+    for 0, and writes.
     """
-    guarded, look, token = _guarded(statement, column, fencing_token)
+    guarded, look, token = _guarded(session, statement, column=column, fencing_token=fencing_token)
 
     async def run_write() -> int:
         return _changed(session.execute(guarded))
@@ -39,7 +41,7 @@ async def guarded_update_async(
     session: AsyncSession | AsyncConnection, statement: Update, *, column: Any, fencing_token: int | None
 ) -> bool:
     """As `guarded_update`, on an asyncio session or connection."""
-    guarded, look, token = _guarded(statement, column, fencing_token)
+    guarded, look, token = _guarded(session, statement, column=column, fencing_token=fencing_token)
 
     async def run_write() -> int:
         return _changed(await session.execute(guarded))
@@ -58,9 +60,9 @@ def _changed(result: Any) -> int:
     return int(result.rowcount)
 
 
-def _guarded(statement: Update, column: Any, fencing_token: int | None) -> tuple[Any, Any, int]:
+def _guarded(session: Any, statement: Update, *, column: Any, fencing_token: int | None) -> tuple[Any, Any, int]:
     """The statement with its guard, and the one that looks at the tokens of the same rows."""
-    from sqlalchemy import BigInteger, cast, or_, select
+    from sqlalchemy import BigInteger, and_, cast, or_, select
 
     token = _rule.presented(fencing_token)
     where = statement.whereclause
@@ -69,6 +71,9 @@ def _guarded(statement: Update, column: Any, fencing_token: int | None) -> tuple
     if getattr(statement, "_returning", ()):
         raise InvalidRequest("a guarded update cannot return rows", hint="select them afterwards")
     number = cast(column, BigInteger)  # SQLite would compare a column of text as text
-    guarded = statement.where(or_(column.is_(None), number <= token)).values({column: token})
+    at_most = number <= token
+    if (getattr(session, "dialect", None) or session.get_bind(clause=statement).dialect).name == "sqlite":
+        at_most = and_(column == number, at_most)  # or any text would be a number
+    guarded = statement.where(or_(column.is_(None), at_most)).values({column: token})
     guarded = guarded.execution_options(synchronize_session=False)  # or objects would show what was refused
     return guarded, select(column).where(where).with_for_update(), token

@@ -56,7 +56,7 @@ class Old(Protocol):
         self, before: float, *, begin: str, limit: int, timeout: float
     ) -> tuple[list[tuple[str, Found]], str]:
         """Keys last written before that time, in seconds since the epoch, among them perhaps some that are younger; at
-        most `limit`. And where the next call shall begin: empty for the beginning."""
+        most `limit`. And where the next call shall begin: behind what was looked at, empty for the beginning."""
         ...
 
 
@@ -80,8 +80,8 @@ class Shelf(Protocol):
         """Keys that begin with `prefix` and come after `after`, in the order of their UTF-8 bytes, at most `limit`."""
         ...
 
-    async def remove(self, key: str, version: Version, *, timeout: float) -> None:
-        """Take the key away if it still has that version."""
+    async def remove(self, keys: Sequence[tuple[str, Version]], *, timeout: float) -> None:
+        """Take away each key that still has its version. Some may be gone where it fails, or ends for lack of time."""
         ...
 
     async def watch(self, key: str, changed: Changed) -> Callable[[], None]:

@@ -359,14 +359,20 @@ class CasStore:
             before = now - RETENTION / SECOND
             page, self._sweep_from = await old(before, begin=self._sweep_from, limit=_SWEEP_PAGE, timeout=_SWEEP_TIME)
             self._sweep_every = min(2 * self._sweep_every, _SWEEP_SELDOM)
-            for key, found in page:
-                if found.version is None or values.needed(found.value, now):
-                    continue
-                if values.read(key, found.value).forget_at <= now and self._left(until):
-                    self._sweep_every = _SWEEP_EVERY
-                    await self._shelf.remove(key, found.version, timeout=self._left(until))
+            gone = [(key, found.version) for key, found in page if found.version is not None and _over(key, found, now)]
+            if gone:
+                self._sweep_every = _SWEEP_EVERY
+                await self._shelf.remove(gone, timeout=self._left(until))
         except LeasedError:
             return
+
+
+def _over(key: str, found: Found, now: float) -> bool:
+    """Whether nobody needs it any more; what cannot be read is left to whoever can."""
+    try:
+        return not values.needed(found.value, now) and values.read(key, found.value).forget_at <= now
+    except StoreNotUsable:
+        return False
 
 
 def _opens(key: str, value: bytes) -> bool:

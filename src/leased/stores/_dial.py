@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Iterator
 
 from leased.clocks import now
 
@@ -26,8 +28,10 @@ def dial(host: str, port: int, *, give_up_at: float) -> socket.socket:
     """A socket to the first address that answers, from a thread that may block; one that hangs leaves time for others.
 
     Finding the addresses is the system's, and cannot be bounded: a name server that hangs takes what time it takes.
+    Raises `OSError`.
     """
-    found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    with _known_to_nobody():
+        found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
     problem: OSError = OSError("the host has no address")
     for asked, (family, kind, protocol, _, place) in enumerate(found):
         dialed = socket.socket(family, kind, protocol)
@@ -52,10 +56,11 @@ async def dial_in_loop(host: str, port: int, *, give_up_at: float) -> socket.soc
     import asyncio
 
     loop = asyncio.get_running_loop()
-    try:  # a numeric address is no name: the loop would find it in a thread, which then stays
-        found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    with _known_to_nobody():
+        try:  # a numeric address is no name: the loop would find it in a thread, which then stays
+            found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     problem: OSError = OSError("the host has no address")
     for asked, (family, kind, protocol, _, place) in enumerate(found):
         dialed = socket.socket(family, kind, protocol)
@@ -73,6 +78,16 @@ async def dial_in_loop(host: str, port: int, *, give_up_at: float) -> socket.soc
         else:
             return dialed
     raise problem
+
+
+@contextlib.contextmanager
+def _known_to_nobody() -> Iterator[None]:
+    """A text that is no name, such as one with two dots in a row, is one without an address."""
+    try:
+        yield
+    except UnicodeError as error:
+        why = "no name server can know this host: labels between dots have 1 to 63 characters"
+        raise socket.gaierror(socket.EAI_NONAME, why) from error
 
 
 def _prepare(connected: socket.socket) -> None:

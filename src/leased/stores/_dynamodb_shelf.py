@@ -92,14 +92,16 @@ class DynamoShelf:
             given["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
         return found
 
-    async def remove(self, key: str, version: Version, *, timeout: float) -> None:
-        """See `Shelf`."""
-        given = {"Key": self._name(key), **_as_seen(version)}
-        try:
-            await self._ask("DeleteItem", given, self._clock.now() + timeout)
-        except Refused as refused:
-            if refused.kind != "ConditionalCheckFailedException":
-                raise _not_usable(refused) from refused
+    async def remove(self, keys: Sequence[tuple[str, Version]], *, timeout: float) -> None:
+        """See `Shelf`. One after the other."""
+        until = self._clock.now() + timeout
+        for key, version in keys:
+            given = {"Key": self._name(key), **_as_seen(version)}
+            try:
+                await self._ask("DeleteItem", given, until)
+            except Refused as refused:
+                if refused.kind != "ConditionalCheckFailedException":
+                    raise _not_usable(refused) from refused
 
     async def watch(self, key: str, changed: Changed) -> Callable[[], None]:
         """See `Shelf`: nobody is told, whoever waits asks now and then."""

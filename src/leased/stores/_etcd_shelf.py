@@ -85,11 +85,14 @@ class EtcdShelf:
         page = await self.page("", after=begin, limit=limit, timeout=timeout)
         return page, page[-1][0] if len(page) == limit else ""
 
-    async def remove(self, key: str, version: Version, *, timeout: float) -> None:
-        """See `Shelf`."""
-        name = self._name(key)
-        steps = f'"success":[{{"request_delete_range":{{"key":"{name}"}}}}]'
-        await self._ask("txn", f"{{{_if_still(name, version)},{steps}}}", seconds=timeout)
+    async def remove(self, keys: Sequence[tuple[str, Version]], *, timeout: float) -> None:
+        """See `Shelf`. One after the other."""
+        until = self._clock.now() + timeout
+        for key, version in keys:
+            name = self._name(key)
+            steps = f'"success":[{{"request_delete_range":{{"key":"{name}"}}}}]'
+            left = max(until - self._clock.now(), 0.0)
+            await self._ask("txn", f"{{{_if_still(name, version)},{steps}}}", seconds=left)
 
     async def watch(self, key: str, changed: Changed) -> Callable[[], None]:
         """See `Shelf`. All stores of the process that go to the same members in the same way share one connection."""

@@ -7,7 +7,8 @@ import json
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from leased.clocks import now
 from leased.errors import LeasedError, StoreUnavailable
@@ -17,9 +18,11 @@ from leased.stores._cas_shelf import NOTHING, Beaten, Changed, Found, Put, Versi
 from leased.stores._nats_connection import Answer, Connection, Question
 from leased.stores._nats_feed import MARKERS, told
 from leased.stores._nats_link import Link
+from leased.stores._nats_walk import Walk
 from leased.stores._push import Listener
 from leased.stores._senseless import SENSELESS
 
+_T = TypeVar("_T")
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _BEATEN = (10071, 10164)
 _NO_MESSAGE = 10037
@@ -42,6 +45,7 @@ class NatsShelf:
         self._listener = listener
         self._beginning = f"$KV.{link.address.bucket}.{_token(namespace)}."
         self._markers: OrderedDict[str, int] = OrderedDict()  # what stands for a key that others have deleted
+        self._stride = 1  # of the last walk, see `Walk`
         self._watches: set[Callable[[], None]] = set()
 
     async def get(self, keys: Sequence[str], *, timeout: float) -> Sequence[Found]:
@@ -59,13 +63,14 @@ class NatsShelf:
     async def old(
         self, before: float, *, begin: str, limit: int, timeout: float
     ) -> tuple[list[tuple[str, Found]], str]:
-        """See `Old`. Messages lie in the order of their times: what is younger is not even looked at."""
+        """See `Old`. Messages lie in the order of their times: what is younger is hardly looked at. What is found is
+        given back after half the time, however little it is: the rest is for removing it."""
         number, until = int(begin or 1), now() + timeout
         return await self._link.run(lambda: self._oldest(before, number=number, limit=limit, until=until))
 
-    async def remove(self, key: str, version: Version, *, timeout: float) -> None:
-        """See `Shelf`. Where single messages may not be deleted a marker takes its place, which ends if it can."""
-        await self._link.run(lambda: self._remove(key, int(version), until=now() + timeout))
+    async def remove(self, keys: Sequence[tuple[str, Version]], *, timeout: float) -> None:
+        """See `Shelf`. Where single messages may not be deleted a marker takes their place, which ends if it can."""
+        await self._link.run(lambda: self._remove(keys, until=now() + timeout))
 
     async def watch(self, key: str, changed: Changed) -> Callable[[], None]:
         """See `Shelf`. All stores of the process that use the bucket in the same way share one connection."""
@@ -199,28 +204,45 @@ class NatsShelf:
     async def _oldest(
         self, before: float, *, number: int, limit: int, until: float
     ) -> tuple[list[tuple[str, Found]], str]:
+        enough = now() + _left(until) / 2
         connection = await self._link.ready(seconds=_left(until))
-        page: list[tuple[str, Found]] = []
-        while len(page) < limit:
-            payload = json.dumps({"seq": number, "next_by_subj": f"{self._beginning}*"}).encode()
-            question = Question(f"$JS.API.STREAM.MSG.GET.{self._address.stream}", payload, harmless=True)
-            (answer,) = await self._link.ask(connection, [question], seconds=_left(until))
-            found = buckets.read_answer(answer, self._address)
-            if buckets.error_code(found):
+        walk = Walk(number, stride=self._stride)
+        page: dict[int, tuple[str, Found]] = {}
+        while len(page) < limit and now() < enough and (numbers := walk.numbers(limit - len(page))):
+            asked = [self._ask_next(one) for one in numbers]
+            answers = await self._link.ask(connection, asked, seconds=_left(until))
+            answered = list(takewhile(lambda answer: isinstance(answer, Answer), answers))
+            if not answered and walk.reached > number:
                 break
-            try:
-                message = found["message"]
-                number = int(message["seq"])
-                if buckets.read_time(message["time"]) >= before:
-                    break
-                key, marked = _name(message["subject"]), _is_marker(message)
-                if key is not None and not marked:
-                    page.append((key.decode(), Found(number, b64decode(message.get("data") or ""))))
-                number += 1
-            except SENSELESS as error:
-                raise buckets.senseless(self._address) from error
+            met = [self._older(answer, before) for answer in answered or answers]
+            walk.take([None if one is None else one[0] for one in met])
+            page.update((one, (key, found)) for one, key, found in filter(None, met) if found.version is not None)
+        walk.end()
+        self._stride = walk.stride
         # Markers stay where nothing may be erased, and must not be gone through each time.
-        return page, "" if connection.bucket.erasable else str(number)
+        begin = "" if walk.over and connection.bucket.erasable else str(walk.reached)
+        return [page[one] for one in sorted(page)], begin
+
+    def _ask_next(self, number: int) -> Question:
+        payload = json.dumps({"seq": number, "next_by_subj": f"{self._beginning}*"}).encode()
+        return Question(f"$JS.API.STREAM.MSG.GET.{self._address.stream}", payload, harmless=True)
+
+    def _older(self, answer: Answer | LeasedError, before: float) -> tuple[int, str, Found] | None:
+        """The number of a message and what it says, if it is older; `NOTHING` of a marker, and of what is not ours."""
+        found = buckets.read_answer(answer, self._address)
+        if buckets.error_code(found):
+            return None
+        try:
+            message = found["message"]
+            number = int(message["seq"])
+            if buckets.read_time(message["time"]) >= before:
+                return None
+            name = _name(message["subject"])
+            if name is None or _is_marker(message):
+                return number, "", NOTHING
+            return number, name.decode(), Found(number, b64decode(message.get("data") or ""))
+        except SENSELESS as error:
+            raise buckets.senseless(self._address) from error
 
     async def _names(self, *, until: float) -> set[bytes]:
         """Of all keys of the namespace, those among them that were deleted by others."""
@@ -244,21 +266,23 @@ class NatsShelf:
             except SENSELESS as error:
                 raise buckets.senseless(self._address) from error
 
-    async def _remove(self, key: str, number: int, *, until: float) -> None:
+    async def _remove(self, keys: Sequence[tuple[str, Version]], *, until: float) -> None:
         connection = await self._link.ready(seconds=_left(until))
-        bucket = connection.bucket
+        for some in _parts(keys):
+            asked = [self._ask_remove(key, int(version), connection.bucket) for key, version in some]
+            for answer in await self._link.ask(connection, asked, seconds=_left(until)):
+                if isinstance(answer, LeasedError):
+                    raise answer
+
+    def _ask_remove(self, key: str, number: int, bucket: buckets.Bucket) -> Question:
         if bucket.erasable:
             # A number is one message: if another was written since, this one is gone, and nothing happens.
             payload = json.dumps({"seq": number, "no_erase": True}).encode()
-            question = Question(f"$JS.API.STREAM.MSG.DELETE.{self._address.stream}", payload)
-        else:
-            headers = {_EXPECTED: str(number), "KV-Operation": "DEL"}
-            if bucket.marker_ttl:
-                headers["Nats-TTL"] = _MARKER_TTL
-            question = Question(self._subject(key), b"", headers)
-        (answer,) = await self._link.ask(connection, [question], seconds=_left(until))
-        if isinstance(answer, LeasedError):
-            raise answer
+            return Question(f"$JS.API.STREAM.MSG.DELETE.{self._address.stream}", payload)
+        headers = {_EXPECTED: str(number), "KV-Operation": "DEL"}
+        if bucket.marker_ttl:
+            headers["Nats-TTL"] = _MARKER_TTL
+        return Question(self._subject(key), b"", headers)
 
 
 def _is_marker(message: dict[str, Any]) -> bool:
@@ -280,7 +304,7 @@ def _name(subject: str) -> bytes | None:
         return None
 
 
-def _parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+def _parts(keys: Sequence[_T]) -> Iterator[Sequence[_T]]:
     for begin in range(0, len(keys), _MOST_AT_ONCE):
         yield keys[begin : begin + _MOST_AT_ONCE]
 

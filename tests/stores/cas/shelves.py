@@ -73,10 +73,11 @@ class DictShelf:
     ) -> tuple[list[tuple[str, Found]], str]:
         return await self.page("", after=begin, limit=limit, timeout=timeout), ""
 
-    async def remove(self, key: str, version: Version, *, timeout: float) -> None:
-        if self.data.get(key, NOTHING).version == version:
-            del self.data[key]
-            self._tell(key)
+    async def remove(self, keys: Sequence[tuple[str, Version]], *, timeout: float) -> None:
+        for key, version in keys:
+            if self.data.get(key, NOTHING).version == version:
+                del self.data[key]
+                self._tell(key)
 
     async def watch(self, key: str, changed: Changed) -> Callable[[], None]:
         self._check_open()

@@ -147,9 +147,9 @@ def test_a_removal_takes_only_what_it_saw(caller: Caller, nats_server: Server, *
     assert isinstance(first, Written)
     (second,) = caller(shelf.put([put._replace(value=b"two", version=first.version)], timeout=TIMEOUT))
     assert isinstance(second, Written)
-    caller(shelf.remove("key", first.version, timeout=TIMEOUT))
+    caller(shelf.remove([("key", first.version)], timeout=TIMEOUT))
     assert caller(shelf.get(["key"], timeout=TIMEOUT))[0].value == b"two"
-    caller(shelf.remove("key", second.version, timeout=TIMEOUT))
+    caller(shelf.remove([("key", second.version)], timeout=TIMEOUT))
     assert caller(shelf.get(["key"], timeout=TIMEOUT))[0].version is None
     (beaten,) = caller(shelf.put([put._replace(version=second.version)], timeout=TIMEOUT))
     assert isinstance(beaten, Beaten)
@@ -180,12 +180,10 @@ def test_a_sweep_looks_at_what_is_old_and_no_further(caller: Caller, nats_server
     page, begin = caller(shelf.old(soon, begin="", limit=3, timeout=TIMEOUT))
     assert [(key, found.value) for key, found in page] == [(key, key.encode()) for key in keys[:3]]
     assert [found.version for _, found in page] == [one.version for one in written[:3] if isinstance(one, Written)]
-    for key, found in page:
-        caller(shelf.remove(key, found.version or 0, timeout=TIMEOUT))
+    caller(shelf.remove([(key, found.version or 0) for key, found in page], timeout=TIMEOUT))
     page, begin = caller(shelf.old(soon, begin=begin, limit=9, timeout=TIMEOUT))
     assert [key for key, _ in page] == keys[3:]
-    for key, found in page:
-        caller(shelf.remove(key, found.version or 0, timeout=TIMEOUT))
+    caller(shelf.remove([(key, found.version or 0) for key, found in page], timeout=TIMEOUT))
     page, begin = caller(shelf.old(soon, begin=begin, limit=9, timeout=TIMEOUT))
     asked.clear()
     assert caller(shelf.old(soon, begin=begin, limit=9, timeout=TIMEOUT))[0] == []
