@@ -15,11 +15,15 @@ from leased.server.requests import MAX_BODY
 from leased.server.settings import Settings
 
 MAX_HEAD = 16 * 1024
-"""Bytes of a request's line and headers."""
+"""Bytes of a request's line and headers; and of the trailers, or a line between chunks, of a body in chunks."""
 
 _MOST_BEHIND = 8  # requests that stand behind the one that is worked on
 _LOOK_EVERY = 0.5
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+_LONG_HEAD = f"the head of the request has more than {MAX_HEAD} bytes: send fewer or shorter headers"
+_LONG_TRAILERS = (
+    f"trailers or a line between chunks of the request have more than {MAX_HEAD} bytes: send Content-Length instead"
+)
 _OK = STATUS_LINE[200] + b"content-type: application/json\r\n"
 _REFUSAL = (
     b'{"type":"about:blank","title":"Refused","status":%d,"code":"LOCK_INVALID_REQUEST",'
@@ -100,7 +104,8 @@ class Connection(HttpToolsProtocol):
         super().__init__(**given)
         self._all = all_of_them
         self._in_head = self._in_request = False
-        self._head_size = 0
+        self._unread = 0  # bytes of a request since the parser told of the last part of it that counts
+        self._trailers = 0  # bytes
         self._arrived = 0  # bytes, as many as the head that is being read has at the most
         self._begun = 0  # requests in the bytes that are being read
         self._running: Any = None
@@ -143,11 +148,11 @@ class Connection(HttpToolsProtocol):
         self.idle_until = math.inf
         self._begun = 0
         self._arrived = self._arrived + len(data) if self._in_head else len(data)
-        if self._in_head:
-            self._head_size += len(data)
+        if self._in_request:
+            self._unread += len(data)
         super().data_received(data)
-        if self._in_head and self._head_size > MAX_HEAD:
-            self.send_400_response("the head of the request is too long")
+        if self._in_request and self._unread > MAX_HEAD:
+            self.send_400_response(_LONG_HEAD if self._in_head else _LONG_TRAILERS)
         elif self.deadline == math.inf and (self._in_request or not self._works()):  # a blank line begins nothing
             self.deadline = self.loop.time() + self._all.patience
         if len(self.pipeline) > _MOST_BEHIND:
@@ -209,22 +214,37 @@ class Connection(HttpToolsProtocol):
         """A request begins."""
         self._in_head = self._in_request = True
         self._begun += 1
-        self._head_size = 0
+        self._unread = self._trailers = 0
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is kept. What stands behind the body is none, whatever it says (RFC 9110, 6.5.1): it is counted."""
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailers += len(name) + len(value) + 4
+        if self._trailers > MAX_HEAD:
+            self._refuse(_LONG_TRAILERS)
 
     def on_headers_complete(self) -> None:
         """Its head is there; refused if it is too long."""
         self._in_head = False
+        self._unread = 0
         self.deadline = math.inf  # the body has its own time
         length = self._arrived  # at the most
         if length > MAX_HEAD:
             length = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if length > MAX_HEAD:
-            raise ValueError("the head of the request is too long")  # uvicorn answers 400 and closes
+            self._refuse(_LONG_HEAD)
         super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """The line before a chunk is over."""
+        self._unread = 0
 
     def on_body(self, body: bytes) -> None:
         """More of its body. Behind another request no more is kept than a body may have."""
+        self._unread = 0
         super().on_body(body)
         if self.pipeline and len(self.cycle.body) > MAX_BODY:
             self.transport.abort()
@@ -234,6 +254,11 @@ class Connection(HttpToolsProtocol):
         self._in_request = False
         self.deadline = math.inf
         super().on_message_complete()
+
+    def _refuse(self, why: str) -> None:
+        """Answer and close, and let the parser read no further; uvicorn's own answer to that comes too late."""
+        self.send_400_response(why)
+        raise ValueError(why)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, and close."""
