@@ -99,6 +99,20 @@ def test_what_is_no_clean_request_takes_no_lock(service: Running, name: str) -> 
     assert ask(service.port, "/v1/locks/status?key=smuggled").json["state"] == "free"
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((name, 200) for name in ("localhost", "LOCALHOST:80", "localhost:", "127.0.0.1:8370", "[::1]", "[::1]:8370")),
+        *((f"localhost:{junk}", 421) for junk in ("80@evil.example", "evil.example", "80:80", "-1", "123456", "\xb2")),
+        *((f"[::1]{junk}", 421) for junk in ("evil.example", ":evil.example", ":80@evil.example", "]", "80")),
+        *((name, 421) for name in ("[::1", "[[::1]]", "@localhost", "evil@localhost:80", "localhost/:80", ":80")),
+    ],
+)
+def test_a_name_is_ours_with_nothing_but_a_port_behind_it(service: Running, host: str, status: int) -> None:
+    """SEC12: what another reader of `Host` may take for the name of someone else is not taken for ours."""
+    assert ask(service.port, "/v1/locks", headers={"Host": host}).status == status
+
+
 def test_pipelined_requests_are_answered_in_order(service: Running) -> None:
     """Several requests in one packet are several requests: each answered, in order, and none twice."""
     one = b"GET /v1/locks/status?key=%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"

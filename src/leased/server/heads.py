@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -13,6 +14,7 @@ MAX_QUERY = 8 * 1024
 OF_BROWSERS = frozenset({b"cookie", b"origin", b"sec-fetch-site", b"leased-csrf"})
 """Headers that count where a browser asks."""
 
+_HOST = re.compile(r"([^:\[\]]+|\[[^\[\]]+\])(?::[0-9]{0,5})?")
 _BETWEEN = {**dict.fromkeys(OF_BROWSERS, b","), b"cookie": b";", b"x-forwarded-host": b",", b"x-forwarded-proto": b","}
 
 
@@ -72,8 +74,9 @@ class Head:
 
 
 def name_in(host: str) -> str:
-    """The name of a host without its port."""
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    """The name of a host without its port. What is no name with a port is given back as it is, and so is no one's."""
+    found = _HOST.fullmatch(host)
+    return found[1] if found else host
 
 
 def peer_of(scope: Any, head: Head, *, hops: int) -> str:
