@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from leased.server import registry_postgres_holds, registry_sqlite_holds
 from leased.server.holds import End, HoldEnd, HoldsKept, OwnHolds, PastHold, Room
+from leased.server.registry_redis import RedisRegistry
 from leased.server.registry_sqlite import SqliteRegistry
 from tests.server.access.registries import KINDS, SHARED, opener
 from tests.server.access.test_registry import credential, line
@@ -207,6 +208,27 @@ async def test_replicas_write_side_by_side(kind: str, request: pytest.FixtureReq
     finally:
         await one.close()
         await two.close()
+
+
+@pytest.mark.parametrize(("each", "rows"), [(1, 200), (20, 200), (1_000, 4), (10_000, 1)])
+async def test_no_script_keeps_a_redis_server_busy(each: int, rows: int) -> None:
+    """A row reads and writes all holds of its key: the more there may be, the fewer rows has a script."""
+    registry = RedisRegistry("redis://127.0.0.1:1", mark="")
+    registry._checked = True
+    begun: list[int] = []
+    given: list[int] = []
+
+    async def record(*, keys: Sequence[str], args: Sequence[Any]) -> int:
+        begun.append(args[2])
+        given.append((len(args) - 3) // 7)
+        return 1
+
+    registry._scripts["holds"] = record
+    many = [hold(number) for number in range(250)]
+    await registry.write_holds(many, [ending(number, "released", 1.0) for number in range(50)], room=Room(each, 9))
+    assert (max(given), sum(given)) == (rows, 300)
+    assert begun == [max(0, 250 - at) for at in range(0, 300, rows)]
+    await registry.close()
 
 
 async def test_a_registry_of_before_gets_its_history(tmp_path: Path) -> None:
