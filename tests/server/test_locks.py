@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from leased.aio_clock import LoopClock
+from leased.model import Held, Lost
+from leased.stores.memory import MemoryStore
 from tests.server.running import Running, running
 from tests.server.talking import Answer, ask
 
@@ -74,6 +77,35 @@ def test_renewal_and_loss(service: Running) -> None:
     lost = {"renewed": False, "reason": "lease_lost", "lostReason": "expired"}
     assert post(service, "renew", key="renewed", token=token, ttlMs=1_000).json == lost
     assert post(service, "renew", key="renewed", token=token, ttlMs=1_000, renewal=9).json == lost
+
+
+class Timed(MemoryStore):
+    """A store that notes how many seconds it was given for renewals and looks."""
+
+    def __init__(self) -> None:
+        super().__init__(LoopClock())
+        self.given: list[float] = []
+
+    async def renew(self, key: str, token: str, *, ttl: float, number: int, timeout: float) -> Held | Lost:
+        self.given.append(timeout)
+        return await super().renew(key, token, ttl=ttl, number=number, timeout=timeout)
+
+    async def look(self, key: str, token: str, *, timeout: float) -> Held | Lost:
+        self.given.append(timeout)
+        return await super().look(key, token, timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "whole", "given"), [(1, 5.0, 0.1), (299, 5.0, 0.1), (3_000, 5.0, 1.0), (60_000, 5.0, 5.0), (1, 0.05, 0.05)]
+)
+def test_a_renewal_has_the_time_of_a_round_trip(ttl: int, whole: float, given: float) -> None:
+    """A third of the lease, as a holder gives it; but one of a millisecond would find every store too busy."""
+    store = Timed()
+    with running(store, timeout=whole) as one:
+        lost = {"renewed": False, "reason": "lease_lost", "lostReason": "expired"}
+        for more in ({"renewal": 1}, {}):
+            assert post(one, "renew", key="k", token=TOKEN, ttlMs=ttl, **more).json == lost
+    assert {round(seconds, 6) for seconds in store.given} == {given}
 
 
 def test_each_way_to_end_a_lease(service: Running) -> None:

@@ -23,6 +23,7 @@ from leased.server.requests import (
 )
 
 ACQUIRE, RENEW, BATCH = Reader(AcquireRequest), Reader(RenewRequest), Reader(BatchRequest)
+LONG = b"9" * 5_000
 LEAST: dict[str, Any] = {"key": "k", "ttlMs": 1000}
 
 
@@ -143,7 +144,19 @@ def test_a_key_of_a_wrong_length_has_a_code_of_its_own(key: str) -> None:
         ({"key": "k"}, "the body lacks the member ttlMs, a whole number of milliseconds from 1"),
         ({**LEAST, "ttl": 30}, "the body has the unknown member 'ttl' (known are key, requestId, ttlMs"),
         (b"[1]", "the body is a list of 1; allowed is an object"),
-        (b'{"ttlMs": "x", NaN', "ttlMs is something else; allowed"),
+        (b'{"ttlMs": "x", NaN', "the body is no JSON: Expecting property name"),
+        (b'{"key":"k","ttlMs":1e999}', "ttlMs is 1e999; allowed is a whole number of milliseconds"),
+        (b'{"key":"k","ttlMs":%s}' % LONG, f"ttlMs is {'9' * 80}… (5000 characters); allowed is a whole number"),
+        (b'{"key":"k","ttlMs":1,"token":%s}' % (b"31337" * 1_000), "token is no text; allowed"),
+        (
+            b'{"key":"k","ttlMs":1,"metadata":{"b":2,"a":1e999}}',
+            "has the number 1e999; allowed are numbers up to 1.7e308 with at most 4300 characters (send it as text",
+        ),
+        (b'{"key":"k","ttlMs":1,"metadata":{"a":{"b":[1,-1e999]}}}', "metadata has the number -1e999; allowed"),
+        (
+            b'{"key":"k","ttlMs":1,"metadata":{"a":%s}}' % LONG,
+            f"metadata has the number {'9' * 80}… (5000 characters); allowed",
+        ),
     ],
 )
 def test_a_refusal_says_which_member_what_was_sent_and_what_is_allowed(body: Any, words: str) -> None:
@@ -171,6 +184,25 @@ def test_a_refusal_of_a_batch_says_which_operation(operation: Any, words: str) -
     """11: with its number, from 0."""
     look = {"operation": "look", "key": "a", "token": "t"}
     assert words in str(refusal({"operations": [look, operation]}, BATCH))
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (b'{"operation":"acquire","key":"a","ttlMs":1,"metadata":{"a":1e999}}', "[0].metadata has the number 1e999"),
+        (b'{"operation":"acquire","key":"a","ttlMs":1,"metadata":{"a":%s}}' % LONG, "[0].metadata has the number 999"),
+        (b'{"operation":"acquire","key":"a","ttlMs":%s}' % LONG, "operations[0].ttlMs is 999"),
+        (
+            b'{"operation":"release","key":"a"},{"a":%s}' % LONG,
+            "operations[0] lacks the member token, text of 0 to 255",
+        ),
+        (b'{"operation":"look","key":"a","ttlMs":%s}' % LONG, "member 'ttlMs' (known are key, requestId, token"),
+        (b'{"operation":"release","key":"a"},{', "the body is no JSON: Expecting property name"),
+    ],
+)
+def test_a_refusal_of_an_unreadable_operation_says_what_is_wrong_with_it(operation: bytes, words: str) -> None:
+    """11: also where a number somewhere in the batch is too large to be read, or the end of it is no JSON."""
+    assert words in str(refusal(b'{"operations":[%s]}' % operation, BATCH))
 
 
 def test_a_refusal_of_a_credential_says_what_there_is() -> None:

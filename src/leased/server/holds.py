@@ -63,6 +63,25 @@ class Room:
     total: int
 
 
+class Surplus:
+    """When the oldest of all holds have to make room. To find them takes time linear in the room: it is done at first,
+    and then after each hundredth of it that was written here, so that a hold costs the same in any room. Meanwhile
+    there may be as many more than there is room for.
+    """
+
+    def __init__(self) -> None:
+        self._more: int | None = None
+
+    def due(self, more: int, *, room: Room) -> bool:
+        """Whether they have to, now that so many more holds are written."""
+        self._more = None if self._more is None else self._more + more
+        return self._more is None or self._more >= max(1, room.total // 100)
+
+    def gone(self) -> None:
+        """They have made room."""
+        self._more = 0
+
+
 @runtime_checkable
 class HoldsKept(Protocol):
     """Where holds are kept. Raises `StoreUnavailable` where there was no answer."""

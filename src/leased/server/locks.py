@@ -28,7 +28,7 @@ from leased.model import (
     State,
     Status,
 )
-from leased.policy import MAX_LIST_PAGE, lease_call_timeout
+from leased.policy import MAX_LIST_PAGE, MIN_CALL_TIMEOUT, lease_call_timeout
 from leased.server.calls import Call, Disconnected, has_gone
 from leased.server.events import Events
 from leased.server.journal import Forced, Journal
@@ -143,7 +143,8 @@ class LockOperations:
     async def renew(self, call: Call) -> Body:
         """Set the end of a lease. Without a number it gets the next one, which takes a look."""
         request: RenewRequest = call.request
-        timeout = lease_call_timeout(self._env.timeout, ttl=request.ttl_ms / 1000.0)
+        # However short a lease is, the store gets the time of a round trip: it alone says whether the lease has ended.
+        timeout = lease_call_timeout(self._env.timeout, ttl=max(request.ttl_ms / 1000.0, 3 * MIN_CALL_TIMEOUT))
         if isinstance(request.renewal, int):
             return await self._one(call, timeout=timeout)
         operation = self._operation(call.principal, replace(request, renewal=0))

@@ -6,7 +6,9 @@ Only errors come here: the reader says where it stopped, and the body is looked 
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,16 +20,34 @@ from leased.errors import InvalidRequest
 _STEP = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]")
 _SECRETS = frozenset({"token"})
 _LONGEST_SHOWN = 80
+_LONGEST_NUMBER = 4_300
+"""Characters of a number that is read at all."""
 _NOTHING = object()
+
+
+@dataclass(frozen=True)
+class _TooLarge:
+    """A number that is not read."""
+
+    text: str
+
+    def __str__(self) -> str:
+        whole = len(self.text) <= _LONGEST_SHOWN
+        return self.text if whole else f"{self.text[:_LONGEST_SHOWN]}… ({len(self.text)} characters)"
 
 
 def mismatch(kind: type[msgspec.Struct], body: bytes | bytearray, *, complaint: str) -> InvalidRequest:
     """The error for what msgspec complains of in a body of this type."""
     what, _, path = complaint.partition(" - at `$")
+    path = path.partition("[...]")[0]  # which stands for a member of metadata
     steps = [name or int(number) for name, number in _STEP.findall(path.rstrip("`"))]
     found, sent = _walk(inspect.type_info(kind), _whole(body), steps)
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".") or "the body"
     named = re.search(r"(missing required|unknown) field `(.*)`", what, re.DOTALL)
+    large = _too_large(sent) if isinstance(sent, dict) else None
+    if named is None and large is not None:
+        allowed = f"numbers up to 1.7e308 with at most {_LONGEST_NUMBER} characters"
+        return InvalidRequest(f"{where} has the number {large}; allowed are {allowed}", hint="send it as text")
     if named is None:
         code = _code(steps[-1] if steps else "", sent, found)
         last = next((step for step in reversed(steps) if isinstance(step, str)), "")
@@ -41,11 +61,33 @@ def mismatch(kind: type[msgspec.Struct], body: bytes | bytearray, *, complaint: 
 
 
 def _whole(body: bytes | bytearray) -> Any:
-    """The body as far as it can be read at all."""
+    """The body as far as it can be read at all; raises `InvalidRequest` if it is no JSON."""
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return json.loads(body, parse_int=_integer, parse_float=_fraction)
+    except ValueError as error:
+        raise InvalidRequest(f"the body is no JSON: {error}") from None
+    except RecursionError:
         return _NOTHING
+
+
+def _integer(text: str) -> int | _TooLarge:
+    return int(text) if len(text) <= _LONGEST_NUMBER else _TooLarge(text)
+
+
+def _fraction(text: str) -> float | _TooLarge:
+    value = float(text)
+    return _TooLarge(text) if math.isinf(value) else value
+
+
+def _too_large(value: Any) -> _TooLarge | None:
+    """A number in there that is not read."""
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, _TooLarge):
+            return one
+        rest += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return None
 
 
 def _walk(kind: Any, value: Any, steps: list[str | int]) -> tuple[Any, Any]:
@@ -105,6 +147,8 @@ def _said(sent: Any, member: str) -> str:
         return f"{shown(sent)!r}" + (f" ({len(sent)} characters)" if len(sent) > _LONGEST_SHOWN else "")
     if member in _SECRETS:
         return "no text"
+    if isinstance(sent, _TooLarge):
+        return str(sent)
     text = shown(json.dumps(sent))
     return f"{text} ({sent / 1000:.10g} s)" if type(sent) is int and member.endswith("Ms") and len(text) < 20 else text
 

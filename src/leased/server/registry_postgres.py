@@ -12,7 +12,7 @@ from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.server import registry_postgres_holds as holds
 from leased.server import registry_postgres_statements as sql
 from leased.server.credentials import Credential, RuleSet
-from leased.server.holds import HoldEnd, PastHold, Room
+from leased.server.holds import HoldEnd, PastHold, Room, Surplus
 from leased.server.registry import MAX_PAGE, AuditLine
 from leased.server.registry_postgres_pool import Pool
 from leased.server.registry_texts import (
@@ -54,6 +54,7 @@ class PostgresRegistry:
         self._begin = begin
         self._pool = Pool(url, timeout=timeout)
         self._begun = False
+        self._surplus = Surplus()
         self._bound = 0
         self._swept_at = monotonic()
 
@@ -170,7 +171,7 @@ class PostgresRegistry:
 
         async def write(connection: Any) -> None:
             async with connection.transaction():
-                await holds.keep(connection, begun, ended=ended, room=room)
+                await holds.keep(connection, begun, ended=ended, room=room, surplus=self._surplus)
 
         await self._run(write)
 

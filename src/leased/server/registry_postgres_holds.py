@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leased.server.holds import HoldEnd, PastHold, Room
+from leased.server.holds import HoldEnd, PastHold, Room, Surplus
 from leased.server.registry_texts import read_hold, write_begin, write_reason
 
 TABLE = """\
@@ -52,7 +52,9 @@ _LAST = """
 """
 
 
-async def keep(connection: Any, begun: Sequence[PastHold], *, ended: Sequence[HoldEnd], room: Room) -> None:
+async def keep(
+    connection: Any, begun: Sequence[PastHold], *, ended: Sequence[HoldEnd], room: Room, surplus: Surplus
+) -> None:
     """See `HoldsKept.write_holds`, in a transaction of others."""
     await connection.execute(_ONE_WRITES, (_WRITING,))
     if not (await (await connection.execute(_KNOWN)).fetchone())[0]:
@@ -76,7 +78,9 @@ async def keep(connection: Any, begun: Sequence[PastHold], *, ended: Sequence[Ho
         places = sorted({(one.project, one.key) for one in begun})
         projects, keys = [project for project, _ in places], [key for _, key in places]
         await connection.execute(_FORGET, (projects, keys, room.each))
-        await connection.execute(_FORGET_OLDEST, (room.total,))
+        if surplus.due(len(begun), room=room):
+            await connection.execute(_FORGET_OLDEST, (room.total,))
+            surplus.gone()
 
 
 async def last(connection: Any, project: str, *, key: str, limit: int) -> Sequence[PastHold]:

@@ -49,6 +49,8 @@ MAX_LINES = 100_000
 MAX_CONNECTIONS = 16
 
 _HOLDS_AT_ONCE = 200
+_PARTS_AT_ONCE = 4_000
+"""Holds of keys that one script reads and writes at the most: each row of it reads and writes all holds of a key."""
 
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "redis+unix": "unix"}
 _TRANSIENT = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED")
@@ -160,10 +162,11 @@ class RedisRegistry:
         """See `HoldsKept`: in several steps, so that none keeps others waiting."""
         names = [f"{NAME}:holds{part}" for part in ("", ":order", ":counts")]
         rows = [_begin_row(one) for one in begun] + [_end_row(one) for one in ended]
+        step = max(1, min(_HOLDS_AT_ONCE, _PARTS_AT_ONCE // room.each))
 
         async def write() -> None:
-            for at in range(0, len(rows), _HOLDS_AT_ONCE):
-                some = rows[at : at + _HOLDS_AT_ONCE]
+            for at in range(0, len(rows), step):
+                some = rows[at : at + step]
                 given = [room.each, room.total, max(0, len(begun) - at), *(part for row in some for part in row)]
                 await self._scripts["holds"](keys=names, args=given)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from leased.errors import StoreNotUsable
 from leased.server import registry_sqlite_holds as holds
 from leased.server.credentials import Credential, RuleSet
-from leased.server.holds import HoldEnd, PastHold, Room
+from leased.server.holds import HoldEnd, PastHold, Room, Surplus
 from leased.server.registry import MAX_PAGE, AuditLine
 from leased.server.registry_sqlite_lane import Lane, failure
 
@@ -73,6 +73,7 @@ class SqliteRegistry:
 
         self._reads = Lane(path, connect=connect, timeout=timeout, writes=False)
         self._writes = Lane(path, connect=connect, timeout=timeout, writes=True)
+        self._surplus = Surplus()
         self._closed = False
 
     async def credential(self, id: str) -> Credential | None:
@@ -190,7 +191,9 @@ class SqliteRegistry:
 
     async def write_holds(self, begun: Sequence[PastHold], ended: Sequence[HoldEnd], *, room: Room) -> None:
         """See `HoldsKept`."""
-        await self._write(lambda connection: holds.keep(connection, begun, ended=ended, room=room))
+        await self._write(
+            lambda connection: holds.keep(connection, begun, ended=ended, room=room, surplus=self._surplus)
+        )
 
     async def holds(self, project: str, key: str, *, limit: int) -> Sequence[PastHold]:
         """See `HoldsKept`."""

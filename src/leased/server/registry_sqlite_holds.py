@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from leased.server.holds import HoldEnd, PastHold, Room
+from leased.server.holds import HoldEnd, PastHold, Room, Surplus
 from leased.server.registry_texts import read_hold, write_begin, write_reason
 
 _TABLE = """
@@ -36,7 +36,9 @@ _LAST = (
 _KNOWN = "SELECT 1 FROM sqlite_master WHERE name = 'holds'"  # registries of before this history have no such table
 
 
-def keep(connection: sqlite3.Connection, begun: Sequence[PastHold], *, ended: Sequence[HoldEnd], room: Room) -> None:
+def keep(
+    connection: sqlite3.Connection, begun: Sequence[PastHold], *, ended: Sequence[HoldEnd], room: Room, surplus: Surplus
+) -> None:
     """See `HoldsKept.write_holds`."""
     connection.execute(_TABLE)
     connection.executemany(
@@ -66,7 +68,9 @@ def keep(connection: sqlite3.Connection, begun: Sequence[PastHold], *, ended: Se
     )
     places = {(one.project, one.key) for one in begun}
     connection.executemany(_FORGET, [{"project": project, "key": key, "each": room.each} for project, key in places])
-    connection.execute(_FORGET_OLDEST, (room.total,))
+    if surplus.due(len(begun), room=room):
+        connection.execute(_FORGET_OLDEST, (room.total,))
+        surplus.gone()
 
 
 def last(connection: sqlite3.Connection, project: str, *, key: str, limit: int) -> Sequence[PastHold]:

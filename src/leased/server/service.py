@@ -30,6 +30,7 @@ from leased.targets import Options, lines_of, open_store, read_url
 _PROBE = "leased-readiness"
 _PROBE_TIMEOUT = 1.0
 _PROBE_EVERY = 1.0
+_PROBE_WRITES = 4
 
 
 class Service:
@@ -97,14 +98,22 @@ class Service:
         )
 
     async def problem(self) -> LeasedError | None:
-        """Why no locks can be had now, or `None`; the store is asked at most once a second."""
+        """Why no locks can be had now, or `None`; the store is asked at most once a second.
+
+        A store on a full disk, or one that only reads, still answers what is asked. So once somebody was told of a
+        failure it has to write as well: that a token which nobody has holds nothing. It has to several times, since on
+        a disk that is all but full every second or third write finds some room.
+        """
         if time.monotonic() - self._probed_at >= _PROBE_EVERY:
             self._probed_at = time.monotonic()
+            doubted, self.troubles.met = self.troubles.met, False
             try:
                 await self.store.status(_PROBE, timeout=_PROBE_TIMEOUT)
+                for _ in range(_PROBE_WRITES if doubted else 0):
+                    await self.store.abandon(_PROBE, secrets.token_hex(16), timeout=_PROBE_TIMEOUT)
                 self._problem = None
             except LeasedError as error:
-                self._problem = error
+                self._problem, self.troubles.met = error, True
         return self._problem
 
     async def assurance(self) -> Assurance:

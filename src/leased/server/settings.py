@@ -166,7 +166,8 @@ class Settings:
     keeps none."""
 
     history_total: int = 100_000
-    """Holds of all keys that are kept for that; the oldest go."""
+    """Holds of all keys that are kept for that; the oldest go. In a registry each replica lets a hundredth more come
+    together first."""
 
     proxy_hops: int = 0
     """How many trusted proxies stand before the service: the caller's address is then the so-many-th from the right of

@@ -23,9 +23,13 @@ class ServiceUnavailable(StoreUnavailable):
 
 
 class Troubles:
-    """The failures that one service met. `now` gives seconds on a clock that never goes back."""
+    """The failures that one service met. `now` gives seconds on a clock that never goes back.
+
+    `met`: whether somebody was told of one; whoever finds out that it is over sets it back.
+    """
 
     def __init__(self, *, now: Callable[[], float]) -> None:
+        self.met = False
         self._now = now
         self._said_at = float("-inf")
         self._unsaid = 0
@@ -38,6 +42,7 @@ class Troubles:
         """
         if not isinstance(error, StoreUnavailable) or isinstance(error, ServiceUnavailable):
             return error
+        self.met = True
         self.note(error, request_id=request_id)
         if to is not None and may(to, "manage"):
             return error

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from leased.server import registry_postgres_holds, registry_sqlite_holds
 from leased.server.holds import End, HoldEnd, HoldsKept, OwnHolds, PastHold, Room
+from leased.server.registry_redis import RedisRegistry
 from leased.server.registry_sqlite import SqliteRegistry
 from tests.server.access.registries import KINDS, SHARED, opener
 from tests.server.access.test_registry import credential, line
@@ -123,6 +127,62 @@ async def test_many_holds_are_written_at_once(place: Place) -> None:
         assert [one.end for one in found] == [None, None, "released", "released"]
 
 
+class Counted:
+    """A connection that counts how often the oldest of all holds were looked for."""
+
+    def __init__(self, connection: Any, *, found: list[str]) -> None:
+        self._connection = connection
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *given: Any) -> Any:
+        """See the connection."""
+        if re.search(r"SELECT number FROM \w+ ORDER BY number", statement):
+            self._found.append(statement)
+        return self._connection.execute(statement, *given)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_room_is_made_once_in_many_writes(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§12: to find the oldest takes time linear in the room, so no write does it before a hundredth more came; a
+    service that was started anew does it at once."""
+    module = {"sqlite": registry_sqlite_holds, "postgres": registry_postgres_holds}[kind]
+    found, keep = opener(kind, request, directory=tmp_path), module.keep
+    looks: list[str] = []
+    monkeypatch.setattr(
+        module, "keep", lambda connection, *given, **more: keep(Counted(connection, found=looks), *given, **more)
+    )
+    room = Room(100, 1_000)
+
+    def place() -> HoldsKept:
+        registry = found()
+        assert isinstance(registry, HoldsKept)
+        return registry
+
+    async def write(numbers: range) -> None:
+        async with opened(place) as registry:
+            for number in numbers:
+                await registry.write_holds([hold(number, key=f"key-{number}")], [], room=room)
+
+    async def kept(most: int) -> int:
+        async with opened(place) as registry:
+            return sum([len(await registry.holds("p", f"key-{number}", limit=9)) for number in range(1, most + 1)])
+
+    async with opened(place) as registry:
+        await registry.write_holds([hold(number, key=f"key-{number}") for number in range(1, 1_001)], [], room=room)
+    looks.clear()
+    await write(range(1_001, 1_101))
+    assert 5 <= len(looks) <= 11
+    assert 1_000 <= await kept(1_100) <= 1_010
+    looks.clear()
+    await write(range(1_101, 1_102))
+    assert len(looks) == 1
+
+
 @pytest.mark.parametrize("kind", SHARED)
 async def test_replicas_write_side_by_side(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Two replicas that write the same keys in another order neither wait for each other nor lose what they wrote."""
@@ -148,6 +208,27 @@ async def test_replicas_write_side_by_side(kind: str, request: pytest.FixtureReq
     finally:
         await one.close()
         await two.close()
+
+
+@pytest.mark.parametrize(("each", "rows"), [(1, 200), (20, 200), (1_000, 4), (10_000, 1)])
+async def test_no_script_keeps_a_redis_server_busy(each: int, rows: int) -> None:
+    """A row reads and writes all holds of its key: the more there may be, the fewer rows has a script."""
+    registry = RedisRegistry("redis://127.0.0.1:1", mark="")
+    registry._checked = True
+    begun: list[int] = []
+    given: list[int] = []
+
+    async def record(*, keys: Sequence[str], args: Sequence[Any]) -> int:
+        begun.append(args[2])
+        given.append((len(args) - 3) // 7)
+        return 1
+
+    registry._scripts["holds"] = record
+    many = [hold(number) for number in range(250)]
+    await registry.write_holds(many, [ending(number, "released", 1.0) for number in range(50)], room=Room(each, 9))
+    assert (max(given), sum(given)) == (rows, 300)
+    assert begun == [max(0, 250 - at) for at in range(0, 300, rows)]
+    await registry.close()
 
 
 async def test_a_registry_of_before_gets_its_history(tmp_path: Path) -> None:
