@@ -36,6 +36,19 @@ def test_a_password_in_a_url_is_never_printed(cli: Cli, url: str, arguments: lis
     assert by_option.returncode in {1, 64, 69}
 
 
+@pytest.mark.parametrize("command", [("keys", "list", "--project", "p"), ("serve", "--port", "0")])
+def test_a_password_in_an_argument_is_warned_of(cli: Cli, command: tuple[str, ...]) -> None:
+    """§12, SEC16: also one of a registry, which stands in the list of processes while the service runs."""
+    key = cli.path("registry.key")
+    url = f"postgresql://nobody:{CANARY}@127.0.0.1:1/none"
+    done = cli.run(*command, "--registry", url, "--registry-key", str(key))
+    assert done.returncode not in (0, None)
+    assert (
+        "a password in an argument can be seen by everybody on this machine; use LEASED_SERVE_REGISTRY" in done.stderr
+    )
+    assert CANARY not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -192,6 +192,9 @@ class Doors:
         if action == self.closed:
             raise AccessDenied("no")
 
+    async def check(self) -> None:
+        return None
+
     def spend(self, principal: Principal) -> None:
         return None
 

@@ -45,6 +45,7 @@ def registry_of(session: Session) -> Place:
         raise InvalidRequest(
             "no registry is named", hint=f"pass --registry PATH-OR-URL, as to leased serve, or set {REGISTRY}"
         )
+    session.warn_of_registry()
     return Place(named, key_file_of(session))
 
 

@@ -23,6 +23,7 @@ def serve(session: Session) -> int:
     if missing:
         raise StoreNotUsable(f"the service needs {missing[0]}", hint="pip install 'leased[server]'")
     given = session.arguments
+    session.warn_of_registry()
     place = _place(session)
     settings = read_settings(
         session.environment,

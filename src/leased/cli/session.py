@@ -12,7 +12,7 @@ from leased import connect
 from leased.checks import seconds
 from leased.cli.log import log_shown
 from leased.cli.output import Output
-from leased.cli.settings import Place, find_place
+from leased.cli.settings import Place, find_place, has_secret
 from leased.errors import InvalidRequest, StoreNotUsable
 from leased.policy import OPERATION_TIMEOUT
 
@@ -44,6 +44,12 @@ class Session:
         for warning in place.warnings:
             self.output.warn(warning)
         return place
+
+    def warn_of_registry(self) -> None:
+        """Say so where the option that names a registry has a password in it."""
+        if self.arguments.registry and has_secret(self.arguments.registry):
+            variable = "LEASED_SERVE_REGISTRY"
+            self.output.warn(f"a password in an argument can be seen by everybody on this machine; use {variable}")
 
     @contextlib.contextmanager
     def locks(self, place: Place | None = None) -> Iterator[Locks]:

@@ -32,12 +32,17 @@ class Place:
 
     def to_pass_on(self) -> str | None:
         """The URL by which another process, wherever it works, finds the same store; `None` if a secret is in it."""
-        if _SECRET_IN_URL.search(self.url):
+        if has_secret(self.url):
             return None
         try:
             return _anchored(self.url, os.getcwd())
         except OSError:  # the working directory was deleted
             return self.url
+
+
+def has_secret(url: str) -> bool:
+    """Whether a secret stands in this URL."""
+    return bool(_SECRET_IN_URL.search(url))
 
 
 def find_place(option: str | None, environment: Mapping[str, str]) -> Place:
@@ -47,7 +52,7 @@ def find_place(option: str | None, environment: Mapping[str, str]) -> Place:
     """
     if option is not None:
         unwise = ("a password in an argument can be seen by everybody on this machine; use LEASED_URL or leased.toml",)
-        return Place(option, "--url", unwise if _SECRET_IN_URL.search(option) else ())
+        return Place(option, "--url", unwise if has_secret(option) else ())
     if environment.get("LEASED_URL"):
         return Place(environment["LEASED_URL"], "LEASED_URL")
     path = _nearest_file()
@@ -97,7 +102,7 @@ def _read(name: str) -> Place:
             f"{name} names no store", hint='it needs a line such as url = "sqlite:/var/lib/locks/locks.db"'
         )
     warnings = [f"{name}: unknown setting {shown(key)!r}; known is url" for key in settings if key != "url"]
-    if _SECRET_IN_URL.search(url) and state.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+    if has_secret(url) and state.st_mode & (stat.S_IRGRP | stat.S_IROTH):
         warnings.append(f"{name} holds a password and can be read by others; chmod 600 it")
     return Place(_anchored(url, os.path.dirname(name)), name, tuple(warnings))
 

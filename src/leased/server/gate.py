@@ -187,6 +187,15 @@ class AccessGate:
                 if not verdict.allowed:
                     raise self._denied(principal, action, key=key, reason=verdict.error or "the rule says no")
 
+    async def check(self) -> None:
+        """See `Gate`. A registry that gives no answer may do so the next moment, and some are let in meanwhile."""
+        try:
+            await self.registry.credential("")
+        except StoreNotUsable:
+            raise
+        except StoreUnavailable:
+            return
+
     def spend(self, principal: Principal) -> None:
         """See `Gate`."""
         self._usage.spend(principal.project)

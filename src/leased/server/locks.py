@@ -237,7 +237,7 @@ class LockOperations:
         key = stored_key(principal, request.key)
         number = None if number is UNSET else number
         aim = "whoever holds it" if number is None else f"fencing token {number}"
-        reason = "" if request.reason is UNSET else check_plain(request.reason, what="reason")
+        reason = "" if request.reason is UNSET else request.reason
         detail = f"{aim}: {reason}" if reason else aim
         await self._gate.record(principal, "force-release", key=request.key, detail=detail)
         forced, state, ended = await self._force(key, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from leased.checks import check_span, shown
+from leased.checks import check_plain, check_span, shown
 from leased.errors import InvalidRequest
 from leased.server.audit import line_of
 from leased.server.credentials import (
@@ -51,6 +51,7 @@ class Management:
 
     async def revoke(self, by: Principal, id: str) -> Credential:
         """End a credential of the project at once. Raises `InvalidRequest` where there is none to end."""
+        check_plain(id, what="id")
         found = await self.registry.credential(id)
         if found is None or found.project != by.project:
             raise InvalidRequest(f"the project has no credential {shown(id)!r}", hint="a list shows their ids")
@@ -77,6 +78,7 @@ class Management:
 
     async def remove(self, by: Principal, name: str) -> None:
         """Delete the project's rule set: every member may take any key again. Raises `InvalidRequest` for another."""
+        check_plain(name, what="name")
         line = line_of(by, "delete rule set", at=self.wall(), target=name)
         if not await self.registry.delete_rule_set(by.project, name, line=line):
             raise InvalidRequest(f"the project has no rule set {shown(name)!r}")

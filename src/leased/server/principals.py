@@ -92,6 +92,10 @@ class Gate(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """Raise `StoreNotUsable` where nobody can be let in before somebody has mended something."""
+        ...
+
     def spend(self, principal: Principal) -> None:
         """Count a request that is refused before it could be admitted; it refuses nothing itself."""
         ...
@@ -135,6 +139,9 @@ class OpenGate:
 
     async def admit(self, principal: Principal, action: Action, *, key: str = "", count: int = 1) -> None:
         """See `Gate`: always."""
+
+    async def check(self) -> None:
+        """See `Gate`: everybody is."""
 
     def spend(self, principal: Principal) -> None:
         """See `Gate`: there are no budgets."""

@@ -109,6 +109,9 @@ class Pool:
 
     def _failure(self, error: Any, *, applied: bool | None, began: float) -> StoreUnavailable:
         code = error.sqlstate
+        if code is None and isinstance(error, self._psycopg.DataError):  # the driver's own: nothing was sent
+            self._silence.ended()
+            return StoreUnavailable(f"{self._name} can keep no such text: {shown(str(error))}", applied=False)
         if code is None:
             problem = StoreUnavailable(f"{self._name} ended the connection", applied=applied)
             return self._silence.failed(problem, began=began)

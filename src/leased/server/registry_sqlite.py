@@ -65,14 +65,9 @@ class SqliteRegistry:
 
     def __init__(self, path: str, *, timeout: float = 5.0) -> None:
         self.path = path
-        opening = Lock()
-
-        def connect(wait: float) -> sqlite3.Connection:
-            with opening:
-                return _open(path, timeout=wait)
-
-        self._reads = Lane(path, connect=connect, timeout=timeout, writes=False)
-        self._writes = Lane(path, connect=connect, timeout=timeout, writes=True)
+        file = _File(path)
+        self._reads = Lane(path, connect=file.connect, check=file.check, timeout=timeout, writes=False)
+        self._writes = Lane(path, connect=file.connect, check=file.check, timeout=timeout, writes=True)
         self._surplus = Surplus()
         self._closed = False
 
@@ -220,6 +215,40 @@ class SqliteRegistry:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreNotUsable(f"the registry {self.path} was closed", hint="connect again")
+
+
+class _File:
+    """The file that is used: made if there is none when it is first opened, and no other one afterwards."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._opening = Lock()
+        self._opened: tuple[int, int] | None = None  # device and number of the file
+
+    def connect(self, wait: float) -> sqlite3.Connection:
+        """A connection to it; opening may wait so many seconds for others."""
+        with self._opening:
+            self.check()
+            connection = _open(self._path, timeout=wait)
+            if self._opened is None:
+                self._opened = self._there()
+            return connection
+
+    def check(self) -> None:
+        """Raise `StoreNotUsable` where the path leads to another file by now, or to none: what would be read is out of
+        date, and what would be written is lost."""
+        if self._opened is not None and self._there() != self._opened:
+            raise StoreNotUsable(
+                f"the registry {self._path} was deleted or replaced while it was in use",
+                hint="restart the service; to restore a backup, stop it first",
+            )
+
+    def _there(self) -> tuple[int, int] | None:
+        try:
+            state = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return state.st_dev, state.st_ino
 
 
 def has_credentials(path: str, *, timeout: float) -> bool:

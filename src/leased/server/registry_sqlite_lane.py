@@ -47,14 +47,21 @@ class Lane:
     What waits is done together, in one transaction: many callers cost one write to the disk. None of them is failed for
     another: work that raises is undone by itself. `writes`: whether its calls change something; one that had begun and
     gave no answer may have happened then. One that had not begun never is. `connect` opens the file, given the seconds
-    that it may wait for others.
+    that it may wait for others; `check` raises where it is not that file any more.
     """
 
     def __init__(
-        self, path: str, *, connect: Callable[[float], sqlite3.Connection], timeout: float, writes: bool
+        self,
+        path: str,
+        *,
+        connect: Callable[[float], sqlite3.Connection],
+        check: Callable[[], None],
+        timeout: float,
+        writes: bool,
     ) -> None:
         self._path = path
         self._connect = connect
+        self._check = check
         self._timeout = timeout
         self._writes = writes
         self._reserve = timeout * (_RESERVE_OF_A_WRITE if writes else _RESERVE_OF_A_READ)
@@ -118,6 +125,7 @@ class Lane:
 
     def _begun(self) -> sqlite3.Connection:
         """The connection with a transaction, for which it waits as long as somebody in the queue can."""
+        self._check()
         wait = max(self._queue[-1].deadline - self._reserve - monotonic(), 0.0)
         if self._connection is None:
             self._connection = self._connect(wait)
@@ -164,6 +172,7 @@ class Lane:
             _be_patient(connection, self._timeout * _WAIT_FOR_READERS)
             ending = self._writes
             connection.execute("COMMIT")
+            self._check()  # or what was written may lie in a file that is gone
         except Exception as error:  # noqa: BLE001 - those who wait are told of it
             self._undo()
             applied = None if ending and _code(error) not in _SETTLED else False

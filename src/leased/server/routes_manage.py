@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from leased.checks import shown
+from leased.checks import check_plain, shown
 from leased.errors import AccessDenied, InvalidRequest
 from leased.server.audit import write_line
 from leased.server.calls import Call, Handler, Route
@@ -92,9 +92,8 @@ class _Handlers:
 
     async def credentials(self, call: Call) -> Body:
         await self._admit(call)
-        found = await self._gate.registry.credentials(
-            call.principal.project, after=call.query.get("after", ""), limit=_number(call, "limit", most=MAX_PAGE)
-        )
+        after, limit = check_plain(call.query.get("after", ""), what="after"), _number(call, "limit", most=MAX_PAGE)
+        found = await self._gate.registry.credentials(call.principal.project, after=after, limit=limit)
         return {"credentials": [write_credential(one, now=self._gate.wall()) for one in found]}
 
     async def revoke(self, call: Call) -> Body:

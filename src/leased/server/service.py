@@ -108,6 +108,7 @@ class Service:
             self._probed_at = time.monotonic()
             doubted, self.troubles.met = self.troubles.met, False
             try:
+                await self.gate.check()
                 await self.store.status(_PROBE, timeout=_PROBE_TIMEOUT)
                 for _ in range(_PROBE_WRITES if doubted else 0):
                     await self.store.abandon(_PROBE, secrets.token_hex(16), timeout=_PROBE_TIMEOUT)

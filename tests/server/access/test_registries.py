@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leased.errors import StoreNotUsable
+from leased.errors import StoreNotUsable, StoreUnavailable
 from leased.server import registry_postgres, registry_redis, registry_sqlite
 from leased.server.credentials import Credential, RuleSet
 from leased.server.registry import AuditLine, Registry
@@ -187,3 +187,17 @@ async def test_a_closed_registry_says_so(place: Opener) -> None:
     await registry.close()
     with pytest.raises(StoreNotUsable, match="was closed"):
         await registry.audit("p")
+
+
+async def test_a_text_that_it_cannot_keep_silences_it_for_nobody(place: Opener) -> None:
+    """V5: what one caller asks with a NUL in it is an answer or a refusal; the next call of another is answered."""
+    async with opened(place) as registry:
+        await registry.add_credential(credential(), line("create"))
+        for asked in (
+            lambda: registry.credential("q\x00"),
+            lambda: registry.credentials("p", after="\x00"),
+            lambda: registry.delete_rule_set("p", "\x00", line=line("delete")),
+        ):
+            with contextlib.suppress(StoreUnavailable):
+                await asked()
+            assert await registry.credential("0" * 12) == credential()

@@ -136,6 +136,64 @@ async def test_a_file_that_is_silent_lets_in_who_is_known_and_nobody_else(tmp_pa
         await soon(lambda: gate.identify(stranger, peer="127.0.0.1"))
 
 
+def change(path: Path, how: str) -> None:
+    """What a mistaken hand, or a restore beside a running service, does to the file."""
+    if how == "replaced":
+        copy = path.with_name("restored")
+        copy.write_bytes(path.read_bytes())
+        copy.rename(path)
+    elif how == "moved":
+        path.rename(path.with_name("moved"))
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["replaced", "moved", "deleted"])
+@pytest.mark.parametrize("written", [True, False], ids=["used", "only read"])
+async def test_a_file_that_is_gone_is_noticed_by_all_and_never_made_anew(
+    tmp_path: Path, how: str, *, written: bool
+) -> None:
+    """V5, A2, A5: nothing is answered from a file that nobody can reach any more, nor written into it, nor into a new
+    and empty one; the service is not ready, and nobody is let in, not even who was known a moment ago."""
+    path, hasher, watch = tmp_path / "r.db", Hasher(b"p" * 32), Watch()
+    async with kept(path) as registry:
+        known = await bearer(registry, hasher)
+    async with opened(path) as registry:
+        if written:
+            await soon(lambda: registry.write_audit([line()]))
+        gate = AccessGate(registry, hasher=hasher, wall=lambda: 1000.0, now=watch, grace=60.0)
+        await soon(lambda: gate.identify(known, peer="127.0.0.1"))
+        await gate.check()
+        change(path, how)
+        watch.time += REMEMBERED_FOR
+        for asked in (
+            lambda: registry.revoke(credential(), line()),
+            lambda: registry.add_credential(credential("1" * 12), line()),
+            lambda: registry.rule_set("p"),
+            lambda: gate.identify(known, peer="127.0.0.1"),
+            gate.check,
+        ):
+            with pytest.raises(StoreNotUsable, match="deleted or replaced while it was in use"):
+                await asked()
+        assert path.exists() == (how == "replaced")
+        if how == "moved":
+            path.with_name("moved").rename(path)
+            await gate.check()
+
+
+async def test_what_is_written_as_the_file_goes_was_not_written(tmp_path: Path) -> None:
+    """A5: the file is replaced while a change is on its way to the disk: nobody is told that it is done."""
+    path = tmp_path / "r.db"
+    async with kept(path) as registry:
+        lane = registry._writes
+
+        def work(connection: sqlite3.Connection) -> None:
+            change(path, "replaced")
+
+        with pytest.raises(StoreNotUsable, match="deleted or replaced"):
+            await lane.run(work)
+
+
 async def test_many_writes_at_once_are_one_write_to_the_disk(tmp_path: Path) -> None:
     """LIVE9: more callers than there is time for commits are all served; one whose work fails spoils no other."""
     async with kept(tmp_path / "r.db", timeout=10.0) as registry:
