@@ -13,6 +13,7 @@ import pytest
 import leased
 import leased.aio
 from leased import LockLost
+from leased.observe import Event
 from tests.faces.world import World, block, done, recorded
 
 LOG = logging.getLogger("leased")
@@ -65,7 +66,7 @@ def test_a_handle_is_released_from_a_thread_with_a_loop_of_its_own(locks: leased
 @pytest.fixture(params=[False, True], ids=["quiet", "observed"])
 def kept(request: pytest.FixtureRequest) -> leased.aio.Locks:
     """Asyncio locks on a memory store; where they are observed, bare handles are kept, too."""
-    events: list[leased.observe.Event] = []
+    events: list[Event] = []
     url = f"memory:{secrets.token_hex(8)}"  # where no other test holds anything
     return leased.aio.connect(url, observer=events.append if request.param else None)
 
@@ -111,7 +112,7 @@ def test_a_callback_is_called_in_the_loop_in_which_it_was_given(kept: leased.aio
 @pytest.mark.parametrize("last", ["block", "close"])
 def test_forgotten_handles_of_a_loop_that_is_gone_have_ended(last: str) -> None:
     """P3: their ends are told by whatever comes next: a block of another loop, or the end of all."""
-    events: list[leased.observe.Event] = []
+    events: list[Event] = []
     locks = leased.aio.connect(f"memory:{secrets.token_hex(8)}", observer=events.append)
 
     async def forget() -> None:

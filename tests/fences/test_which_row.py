@@ -12,6 +12,7 @@ from typing import Any
 import pymysql
 import pytest
 import sqlalchemy
+from sqlalchemy.exc import DBAPIError
 
 from leased.errors import InvalidRequest, StaleFencingToken
 from leased.fences.sql import guarded_update
@@ -169,7 +170,7 @@ def test_a_column_that_holds_no_number_in_mysql(
         table.fill(("monday", 0, None), kind="VARCHAR(20)")
         table.connection.cursor().execute(f"UPDATE {table.name} SET fencing_token = '3 or so'")
         table.connection.commit()
-        with pytest.raises((pymysql.MySQLError, sqlalchemy.exc.DBAPIError), match="Truncated incorrect"):
+        with pytest.raises((pymysql.MySQLError, DBAPIError), match="Truncated incorrect"):
             table.update({"day": "monday"}, {"total": 1}, token=7)
         assert table.rows() == [("monday", 0, "3 or so")]
 

@@ -145,7 +145,7 @@ def _asked(url: str, statement: str, script: str) -> float:
     """What the server answers to one question, over a connection of its own."""
     if url.startswith("postgresql:"):
         with psycopg.connect(url) as connection:
-            row = connection.execute(statement).fetchone()
+            row = connection.execute(statement.encode()).fetchone()
             assert row is not None
             return float(row[0])
     import redis
